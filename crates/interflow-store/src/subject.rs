@@ -117,8 +117,8 @@ impl QuerySubject for FlowSummary {
         let types = [self.request_type.as_deref(), self.response_type.as_deref()];
         match key {
             Key::Word | Key::Url => {
-                let url = url_of(self.scheme, &self.authority, self.path.as_deref().unwrap_or_default());
-                Tristate::any([url.as_str()], fits)
+                let url = |path: &String| url_of(self.scheme, &self.authority, path);
+                Tristate::any([self.path.as_ref().map_or_else(|| self.authority.to_string(), url).as_str()], fits)
             }
             Key::Host => Tristate::any([self.authority.host.to_string().trim_matches(['[', ']'])], fits),
             Key::Authority => {
@@ -130,11 +130,13 @@ impl QuerySubject for FlowSummary {
             Key::Path => Tristate::any(path.map(|(p, _)| p), fits),
             Key::Query => Tristate::any(path.and_then(|(_, q)| q), fits),
             Key::Method => Tristate::any(self.method.as_deref(), fits),
-            Key::Version => Tristate::any([&*self.version], fits),
+            // The summary lacks the upstream's version and the message of an error.
+            Key::Version => Tristate::any(Some(&*self.version).filter(|v| !v.is_empty()), fits).or(Tristate::NotYet),
             Key::Type => Tristate::any(types.into_iter().flatten(), fits),
             Key::ReqType => Tristate::any(types[0], fits),
             Key::RespType => Tristate::any(types[1], fits),
-            Key::Error => Tristate::any(self.error.as_deref(), fits),
+            Key::Error if self.error.is_some() => Tristate::any(self.error.as_deref(), fits).or(Tristate::NotYet),
+            Key::Error => Tristate::Known(false),
             Key::Passthrough => Tristate::any(self.passthrough.as_deref(), fits),
             Key::Tag => Tristate::any(self.tags.iter().map(String::as_str), fits),
             Key::User => Tristate::any(self.user.as_deref(), fits),

@@ -1,12 +1,15 @@
 //! The tools on conversations: list, read, explain.
 
+use interflow_conversations::assembly::view::{ItemKind, input_summary};
 use interflow_conversations::conversations::export::{self, ExportFormat};
-use interflow_conversations::conversations::tree::load_tree;
+use interflow_conversations::conversations::tree::{ConversationTree, load_tree};
 use interflow_conversations::conversations::{load, prompt_cache};
+use interflow_llm::message::ContentBlock;
 use interflow_store::{ConversationOptions, FlowStore};
 use serde_json::Value;
 
 use super::arguments::{number, offset, query, text};
+use super::secret_masking::mask_json;
 use super::tool_text::{MAX_ROWS, MAX_TEXT, ToolCallResult, error_text, text_window};
 
 pub fn list_conversations(store: &dyn FlowStore, arguments: &Value) -> ToolCallResult {
@@ -36,9 +39,48 @@ fn resolve_id(store: &dyn FlowStore, arguments: &Value) -> Result<String, String
 
 pub fn read_conversation(store: &dyn FlowStore, arguments: &Value) -> ToolCallResult {
     let id = resolve_id(store, arguments)?;
-    let tree = load_tree(store, &id).map_err(error_text)?.ok_or_else(|| format!("the conversation {id} is gone"))?;
+    let mut tree =
+        load_tree(store, &id).map_err(error_text)?.ok_or_else(|| format!("the conversation {id} is gone"))?;
+    mask_tree(&mut tree);
     let most = number(arguments, "max_chars", 40_000, MAX_TEXT);
     Ok(text_window(&export::write(&tree, ExportFormat::Markdown), offset(arguments), most, ""))
+}
+
+/// Masks what is masked in the flows: JSON in arguments, results and texts.
+fn mask_tree(tree: &mut ConversationTree) {
+    for item in tree.opened.thread.turns.iter_mut().flat_map(|turn| &mut turn.items) {
+        match &mut item.what {
+            ItemKind::Text { text } | ItemKind::Thinking { text } | ItemKind::Context { text } => mask_text(text),
+            ItemKind::Error { message, .. } => mask_text(message),
+            ItemKind::Other { value, .. } => mask_json(value),
+            ItemKind::Tool { summary, input, result, .. } => {
+                mask_json(input);
+                *summary = input_summary(input);
+                result.iter_mut().flat_map(|result| &mut result.content).for_each(mask_block);
+            }
+            ItemKind::Image(_) | ItemKind::Document(_) => {}
+        }
+    }
+    tree.children.values_mut().for_each(mask_tree);
+}
+
+fn mask_block(block: &mut ContentBlock) {
+    match block {
+        ContentBlock::Text { text } | ContentBlock::Thinking { text, .. } => mask_text(text),
+        ContentBlock::ToolUse { input: value, .. } | ContentBlock::Other { value, .. } => mask_json(value),
+        ContentBlock::ToolResult { content, .. } => content.iter_mut().for_each(mask_block),
+        ContentBlock::Error { message, .. } => mask_text(message),
+        ContentBlock::Image(_) | ContentBlock::Document(_) => {}
+    }
+}
+
+/// Masks a text that is JSON.
+fn mask_text(text: &mut String) {
+    let mut value = Value::String(std::mem::take(text));
+    mask_json(&mut value);
+    if let Value::String(masked) = value {
+        *text = masked;
+    }
 }
 
 pub fn conversation_changes(store: &dyn FlowStore, arguments: &Value) -> ToolCallResult {

@@ -213,3 +213,29 @@ async fn mcp_endpoint_requires_the_token() {
     let stranger = it.plain("POST", "/mcp", &[("Host", host.as_str()), json], call.to_string().as_bytes()).await;
     assert_eq!(stranger.status, 401);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agents_read_conversations_without_secrets() {
+    let it = Instance::answering(llm::provider(Origin::http()).0).await;
+    let arguments = json!({"user": "demo", "password": "hunter2"});
+    let history = json!([
+        {"role": "user", "content": "log in"},
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "login", "input": arguments}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "{\"access_token\":\"s3cret\",\"n\":1}"}]},
+    ]);
+    let body = json!({"model": "claude-x", "max_tokens": 50, "messages": history}).to_string();
+    it.post_through("/v1/messages", "Content-Type: application/json\r\nx-api-key: k\r\n", &body).await;
+    for _ in 0..400 {
+        if it.json("/conversations").await["conversations"][0]["id"].is_string() {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call",
+        "params": {"name": "read_conversation", "arguments": {"id": "last"}}});
+    let (host, bearer) = (it.admin.to_string(), format!("Bearer {TOKEN}"));
+    let fields = [("Host", host.as_str()), ("Authorization", bearer.as_str()), ("Content-Type", "application/json")];
+    let answer = it.plain("POST", "/mcp", &fields, call.to_string().as_bytes()).await.json();
+    let text = answer["result"]["content"][0]["text"].as_str().unwrap().to_owned();
+    assert!(text.contains("demo") && !text.contains("hunter2") && !text.contains("s3cret"), "{text}");
+}

@@ -30,6 +30,7 @@ both_stores!(
     configured_caps_are_applied_and_reported,
     disabled_body_recording_stores_only_sizes,
     an_imported_flow_is_stored_once,
+    secrets_in_urls_of_imported_flows_are_masked,
     flows_written_together_keep_their_own_host_client_and_type,
 );
 
@@ -345,6 +346,22 @@ fn disabled_body_recording_stores_only_sizes(kind: &StoreKind) {
 
 fn with_id(flow: &FlowWithBodies, id: u128) -> FlowWithBodies {
     FlowWithBodies { row: FlowRecord { id: FlowId::from_u128(id), ..flow.row.clone() }, ..flow.clone() }
+}
+
+fn secrets_in_urls_of_imported_flows_are_masked(kind: &StoreKind) {
+    let store = kind.open(&RecordConfig::default());
+    let (id, transport) = (FlowId::from_u128(77), interflow_types::EntryKind::Internal);
+    let mut row =
+        FlowRecord::new(id, Timestamp::from_micros(5), transport, Scheme::Https, "a.test:443".parse().unwrap());
+    row.state = FlowState::Complete;
+    row.request = Some(RequestRecord {
+        method: "GET".into(),
+        path: "/cb?code=s3cret&a=1".into(),
+        version: "HTTP/1.1".into(),
+        ..RequestRecord::default()
+    });
+    assert!(store.insert(FlowWithBodies::new(row)).unwrap());
+    assert_eq!(store.get(id).unwrap().request.unwrap().path, "/cb?code=***&a=1");
 }
 
 fn an_imported_flow_is_stored_once(kind: &StoreKind) {

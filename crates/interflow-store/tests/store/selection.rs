@@ -137,6 +137,21 @@ fn summary_matches_like_its_row_or_is_undecided(kind: &StoreKind) {
     }
     let by_header = Query::parse("header.host:api.test").unwrap();
     assert!(by_header.matches(&row) && !by_header.matches(&summary));
+    let at = Timestamp::from_micros(5);
+    let (transport, authority) = (interflow_types::EntryKind::Connect, "a.test:443".parse().unwrap());
+    let new = FlowRecord::new(interflow_types::FlowId::new(at), at, transport, Scheme::Https, authority);
+    let tunnel = FlowRecord { kind: FlowKind::Tunnel, state: FlowState::Complete, ..new.clone() };
+    let request = RequestRecord { path: "/".into(), version: "HTTP/2".into(), ..RequestRecord::default() };
+    let error = ErrorRecord { kind: "upstream_tls".into(), blame: "upstream".into(), message: "it has expired".into() };
+    let upstream = UpstreamRecord { version: "HTTP/1.1".into(), ..UpstreamRecord::default() };
+    let (request, upstream, error) = (Some(request), Some(upstream), Some(error));
+    for row in [tunnel, FlowRecord { state: FlowState::Complete, request, upstream, error, ..new }] {
+        for text in ["error:expired", "-error:expired", "version:1.1", "version:*", "\"a.test:443\"", "url:https"] {
+            let query = Query::parse(text).unwrap();
+            let live = query.evaluate(&row.summary(at));
+            assert!(live == interflow_query::Tristate::NotYet || live == query.evaluate(&row), "{text}: {live:?}");
+        }
+    }
 }
 
 fn queries_find_flows_by_tags_times_and_the_calls_they_carried(kind: &StoreKind) {

@@ -167,6 +167,9 @@ struct PendingEvents {
 
 impl PendingEvents {
     fn add(&mut self, flow: &FlowSummary, filter: Option<&Query>) {
+        // What waits of this flow is older, and may have been selected for what no longer holds.
+        self.ready.remove(&flow.id);
+        self.unsure.remove(&flow.id);
         let list = match filter.map_or(Tristate::Known(true), |q| q.evaluate(flow)) {
             Tristate::Known(true) => &mut self.ready,
             Tristate::Known(false) => return,
@@ -371,6 +374,19 @@ mod tests {
             waiting.add(&summary("a.test"), None);
         }
         assert_eq!((waiting.ready.len(), waiting.missed), (MAX_WAITING, (0, 7)));
+    }
+
+    #[test]
+    fn a_flow_that_no_longer_matches_does_not_wait() {
+        for query in ["is:open", "-status:500"] {
+            let query = Query::parse(query).unwrap();
+            let (mut waiting, flow) = (PendingEvents::default(), summary("a.test"));
+            waiting.add(&flow, Some(&query));
+            assert_eq!(waiting.ready.len(), 1);
+            let state = interflow_store::FlowState::Complete;
+            waiting.add(&FlowSummary { state, status: Some(500), ..flow }, Some(&query));
+            assert!(waiting.is_empty());
+        }
     }
 
     #[test]

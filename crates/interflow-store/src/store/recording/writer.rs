@@ -505,6 +505,7 @@ impl StoreWriter {
         use std::mem::take;
         let mask = |h: &mut interflow_types::Headers| *h = self.mask.mask_headers(take(h));
         if let Some(r) = &mut row.request {
+            r.path = self.mask.mask_path(&r.path);
             mask(&mut r.headers);
             mask(&mut r.trailers);
         }
@@ -513,8 +514,16 @@ impl StoreWriter {
             mask(&mut r.trailers);
         }
         if let Some(original) = &mut row.original {
-            original.request.iter_mut().for_each(|r| mask(&mut r.head.headers));
-            original.response.iter_mut().for_each(|r| mask(&mut r.head.headers));
+            if let Some(r) = &mut original.request {
+                r.url = self.mask.mask_path(&r.url);
+                r.head.path = self.mask.mask_path(&r.head.path);
+                mask(&mut r.head.headers);
+                mask(&mut r.head.trailers);
+            }
+            if let Some(r) = &mut original.response {
+                mask(&mut r.head.headers);
+                mask(&mut r.head.trailers);
+            }
         }
         row.interim.iter_mut().for_each(|i| mask(&mut i.headers));
     }

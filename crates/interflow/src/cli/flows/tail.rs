@@ -92,8 +92,9 @@ impl FlowFollower<'_> {
         let Some(store) = self.store()? else { return Ok(()) };
         for id in ids {
             match store.get(*id) {
-                Ok(row) => self.show(row)?,
-                Err(StoreError::NotFound(_)) => {}
+                Ok(row) if interflow_store::flow_matches(&*store, &row, &self.query) => self.show(row)?,
+                // It was selected by an earlier state, or is gone.
+                Ok(_) | Err(StoreError::NotFound(_)) => {}
                 Err(e) => return Err(e.into()),
             }
         }
