@@ -95,7 +95,7 @@ impl Grants {
     }
 
     /// Notes that something was used by a user; `false` if it was before, or if they used too many.
-    fn use_once(&self, id: &str, user: &str, expires: u64) -> bool {
+    pub fn use_once(&self, id: &str, user: &str, expires: u64) -> bool {
         let (mut used, now) = (self.used.lock(), now());
         used.retain(|_, (expires, _)| *expires > now);
         let is_full =

@@ -89,11 +89,16 @@ async fn begin(
         _ => (None, None),
     };
     let envelope = original_envelope.or(envelope);
-    let is_first = prepared.state == RequestState::default();
     let cancellation = session.running.begin(&id);
     let in_list = matches!(method, ClientMethod::CallTool(..)) && any_looks_like(&server.config.approve, &name);
-    if is_first
-        && (in_list || prepared.asks.is_some())
+    let needs_person = in_list || prepared.asks.is_some();
+    // A state stands for the approval once: sent again, it would begin the approved call again.
+    let is_approved = needs_person && prepared.state != RequestState::default() && {
+        let sealed = envelope.as_ref().and_then(|own| own.request_state.as_deref()).unwrap_or_default();
+        answered.service.grants.use_once(sealed, session.key().unwrap_or_default(), prepared.state.expires)
+    };
+    if needs_person
+        && !is_approved
         && let Err(e) = approve(answered, &cancellation, &server, &name, &method, prepared.asks).await
     {
         answered.service.count_call(&server.name, "refused");

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 
 use interflow_codec::json::{JsonReader, JsonToken};
 use interflow_redact::decode_lossy;
+use interflow_types::is_terminal_control;
 use serde_json::{Value, json};
 
 pub(crate) const PARSE_ERROR: i64 = -32700;
@@ -223,16 +224,30 @@ pub(crate) fn merged(first: &str, second: &str) -> String {
 /// Bound on the arguments that a person is shown.
 const MAX_SHOWN_ARGUMENTS: usize = 2_000;
 
-/// The beginning of a JSON value.
+/// The beginning of a JSON value: without white space that would push the rest out of sight, and with marks that reorder
+/// text as escapes.
 pub(crate) fn shown_arguments(json: &str) -> String {
-    let beginning: String = json.chars().take(MAX_SHOWN_ARGUMENTS).collect();
-    let more = if beginning.len() < json.len() { "…" } else { "" };
-    beginning + more
+    let text = json.split_whitespace().collect::<Vec<_>>().join(" ");
+    let (mut chars, mut beginning) = (text.chars(), String::new());
+    for c in chars.by_ref().take(MAX_SHOWN_ARGUMENTS) {
+        match is_terminal_control(c) {
+            true => beginning += &format!("\\u{:04x}", u32::from(c)),
+            false => beginning.push(c),
+        }
+    }
+    beginning + if chars.next().is_some() { "…" } else { "" }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn arguments_are_shown_as_they_are_sent() {
+        let padded = format!("{{{}\"path\":\"a\u{202e}b\"}}", " ".repeat(3_000));
+        assert_eq!(shown_arguments(&padded), r#"{ "path":"a\u202eb"}"#);
+        assert!(shown_arguments(&"x".repeat(2_001)).ends_with("x…"));
+    }
 
     #[test]
     fn the_value_of_a_member_is_found_as_it_was_written() {

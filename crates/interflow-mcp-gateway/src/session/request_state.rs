@@ -30,7 +30,7 @@ pub(crate) struct RequestState {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting: Option<String>,
     /// In seconds since 1970.
-    expires: u64,
+    pub expires: u64,
 }
 
 impl RequestState {

@@ -463,3 +463,17 @@ async fn log_messages_reach_the_stream_of_a_request_that_wants_them() {
         assert_eq!(answer.text().contains("notifications/message"), is_wanted, "{level:?}: {}", answer.text());
     }
 }
+
+#[tokio::test]
+async fn an_approval_is_for_one_call_however_often_its_state_is_sent() {
+    let server = stateless_server().await;
+    let config = format!("[mcp.server.new]\nurl = '{}'\napprove = ['ask']\n", server.url("/mcp"));
+    let gate = Gate::at("/mcp/new", &config).await;
+    let mut params = call("ask", json!({ "to": MAIL }));
+    params["requestState"] = round(&gate, &params).await["result"]["requestState"].clone();
+    params["inputResponses"] = json!({ "confirm": { "action": "accept", "content": {} } });
+    for asked in [1, 2] {
+        assert!(round(&gate, &params).await["result"].is_object());
+        assert_eq!(gate.asked.lock().unwrap().len(), asked);
+    }
+}
