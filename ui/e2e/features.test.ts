@@ -249,6 +249,30 @@ it('several approvals are decided at once: those that are selected, or all of a 
   await page.getByText('Allow and record').waitFor();
 });
 
+it('the approval that was chosen stays chosen when an earlier one goes', async () => {
+  await page.goto(`http://${world.admin}/approvals`);
+  await page.getByRole('button', { name: 'ask', exact: true }).click();
+  await page.getByText('Ask when no rule decides').waitFor();
+  const card = page.getByRole('article');
+  const asked: Promise<number>[] = [];
+  for (const host of ['first', 'second', 'third']) {
+    asked.push(world.send('/', { authority: `${host}.invalid` }));
+    await expect.poll(() => card.count(), { timeout: 8000 }).toBe(asked.length);
+  }
+  await page.keyboard.press('j');
+  const { pending } = await world.api<{ pending: { id: string; host?: string }[] }>('/pending');
+  const first = pending.find((item) => item.host === 'first.invalid');
+  await world.api(`/pending/${first!.id}`, { method: 'POST', headers: { 'content-type': 'application/json' }, body: '{"action":"deny"}' });
+  await expect.poll(() => card.count()).toBe(2);
+  await page.keyboard.press('d');
+  expect([await asked[0], await asked[1]]).toEqual([403, 403]);
+  await expect.poll(() => card.allTextContents()).toEqual([expect.stringContaining('third.invalid')]);
+  await page.keyboard.press('d');
+  expect(await asked[2]).toBe(403);
+  await page.getByRole('button', { name: 'observe', exact: true }).click();
+  await page.getByText('Allow and record').waitFor();
+});
+
 it('the doctor reports its findings', async () => {
   await page.goto(`http://${world.admin}/settings`);
   await page.getByRole('button', { name: 'Run checks', exact: true }).click();
