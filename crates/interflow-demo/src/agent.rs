@@ -25,8 +25,8 @@ pub async fn run_agents(world: &DemoEndpoints, round: u32) {
         Box::pin(chat(world, script("chat"))),
         Box::pin(codex(world, session, script("codex"))),
         Box::pin(gemini(world, script("gemini"))),
-        Box::pin(ollama(world, script("ollama"))),
-        Box::pin(overloaded(world, script("overloaded"))),
+        Box::pin(ask(world, "ollama.example", "/api/chat", "ollama/0.12", script("ollama"))),
+        Box::pin(ask(world, "llm.example", "/v1/chat/completions", "OpenAI/JS 6.1.0", script("overloaded"))),
     ];
     let turn = |n| later.is_none_or(|later| later % AGENTS == n);
     let running = (0..).zip(agents).filter(|(n, _)| turn(*n)).map(|(_, agent)| agent);
@@ -180,12 +180,8 @@ async fn gemini(world: &DemoEndpoints, script: &DialogueScript) {
     post(world, "generativelanguage.googleapis.com", &path, &headers, &body).await;
 }
 
-async fn ollama(world: &DemoEndpoints, script: &DialogueScript) {
+/// A client that asks a model once.
+async fn ask(world: &DemoEndpoints, host: &str, path: &str, agent: &str, script: &DialogueScript) {
     let body = json!({"model": script.model, "messages": [{"role": "user", "content": script.prompt}]});
-    post(world, "ollama.example", "/api/chat", &[("User-Agent", "ollama/0.12")], &body).await;
-}
-
-async fn overloaded(world: &DemoEndpoints, script: &DialogueScript) {
-    let body = json!({"model": script.model, "messages": [{"role": "user", "content": script.prompt}]});
-    post(world, "llm.example", "/v1/chat/completions", &[("User-Agent", "OpenAI/JS 6.1.0")], &body).await;
+    post(world, host, path, &[("User-Agent", agent)], &body).await;
 }

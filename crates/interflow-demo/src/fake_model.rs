@@ -22,8 +22,7 @@ pub fn answer(path: &str, body: &[u8]) -> Option<ModelResponse> {
     let body: Value = serde_json::from_slice(body).ok()?;
     let format = ApiFormat::detect(path, &body)?;
     // Ollama streams unless it is told not to.
-    let is_stream = |request: &Value| format == ApiFormat::Ollama && request["stream"] != false;
-    let is_ollama_stream = is_stream(&body);
+    let is_ollama_stream = format == ApiFormat::Ollama && body["stream"] != false;
     let request = parse::request(format, path, body);
     if request.model.contains("busy") {
         let error = json!({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}});

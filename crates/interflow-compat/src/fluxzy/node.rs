@@ -24,26 +24,10 @@ pub(crate) struct NetworkErrorUse {
     pub count: bool,
 }
 
-/// A step of a path into the file.
-#[derive(Clone, Debug)]
-pub(crate) enum NodePathStep {
-    Key(String),
-    Index(usize),
-}
-
-impl NodePathStep {
-    pub fn as_segment(&self) -> PathSegment<'_> {
-        match self {
-            Self::Key(key) => PathSegment::Key(key),
-            Self::Index(i) => PathSegment::Index(*i),
-        }
-    }
-}
-
 pub(crate) struct FluxzyNode<'v> {
     value: &'v Value,
     pub log: &'v RefCell<ImportLog<'v>>,
-    pub path: Vec<NodePathStep>,
+    pub path: Vec<PathSegment<'v>>,
     used: RefCell<Vec<String>>,
 }
 
@@ -53,9 +37,8 @@ impl<'v> FluxzyNode<'v> {
     }
 
     pub fn problem_here(&self, message: impl Into<String>) -> RuleProblem {
-        let path: Vec<PathSegment<'_>> = self.path.iter().map(NodePathStep::as_segment).collect();
         let log = self.log.borrow();
-        log.parsed.problem(&path, Some(&log.rule), message.into())
+        log.parsed.problem(&self.path, Some(&log.rule), message.into())
     }
 
     /// Reports an error.
@@ -79,8 +62,8 @@ impl<'v> FluxzyNode<'v> {
         }
     }
 
-    fn below(&self, value: &'v Value, step: NodePathStep) -> Self {
-        let path = self.path.iter().cloned().chain([step]).collect();
+    fn below(&self, value: &'v Value, step: PathSegment<'v>) -> Self {
+        let path = self.path.iter().copied().chain([step]).collect();
         Self { value, log: self.log, path, used: RefCell::default() }
     }
 
@@ -91,14 +74,14 @@ impl<'v> FluxzyNode<'v> {
     /// The value of a key, case-insensitive.
     pub fn get(&self, key: &str) -> Option<Self> {
         self.used.borrow_mut().push(key.to_ascii_lowercase());
-        let (_, value) = self.map()?.iter().find(|(k, _)| k.eq_ignore_ascii_case(key))?;
-        Some(self.below(value, NodePathStep::Key(key.to_owned())))
+        let (name, value) = self.map()?.iter().find(|(k, _)| k.eq_ignore_ascii_case(key))?;
+        Some(self.below(value, PathSegment::Key(name)))
     }
 
     /// The items of a list; a single value counts as a list of one.
     pub fn items(&self) -> Vec<Self> {
         match self.value.as_array() {
-            Some(list) => list.iter().enumerate().map(|(i, value)| self.below(value, NodePathStep::Index(i))).collect(),
+            Some(list) => list.iter().enumerate().map(|(i, value)| self.below(value, PathSegment::Index(i))).collect(),
             None => vec![Self { path: self.path.clone(), ..Self::root(self.value, self.log) }],
         }
     }

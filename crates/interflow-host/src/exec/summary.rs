@@ -36,12 +36,8 @@ pub fn print(store: &dyn FlowStore, began: Timestamp, aside: Option<&Path>, comm
     let hosts = by_host(&flows);
     for (name, host) in &hosts {
         let errors = if host.errors > 0 { format!(", {} failed", host.errors) } else { String::new() };
-        crate::errln!(
-            "{dim}  {name}: {}{errors}, {} sent, {} received{dim:#}",
-            pluralize(host.flows, "flow"),
-            size(host.sent),
-            size(host.received)
-        );
+        let (flows, sent, received) = (pluralize(host.flows, "flow"), size(host.sent), size(host.received));
+        crate::errln!("{dim}  {name}: {flows}{errors}, {sent} sent, {received} received{dim:#}");
     }
     let refused: u64 = hosts.values().map(|h| h.refused).sum();
     if refused > 0 {

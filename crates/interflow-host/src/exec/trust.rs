@@ -33,19 +33,24 @@ const BUN_SHIM: &str = concat!(include_str!("proxy-variables.cjs"), include_str!
 pub(super) const CONTAINER_FOLDER: &str = "/etc/interflow-trust";
 
 impl TrustFiles {
+    /// The files of the CA at this path, the others by their names.
+    fn placed(ca: PathBuf, place: impl Fn(&str) -> PathBuf) -> Self {
+        Self {
+            ca,
+            bundle: place("bundle.pem"),
+            node_shim: place("node-proxy.cjs"),
+            bun_shim: place("bun-proxy.cjs"),
+            java_store: place("java.p12"),
+            wgetrc: place("wgetrc"),
+        }
+    }
+
     /// Writes the files into the data directory unless they already exist for this CA and these platform roots.
     pub fn write(home: &DataDir) -> Result<Self, String> {
         let ca = CertificateAuthority::open_or_create(&home.ca()).map_err(|e| e.to_string())?;
         let dir = home.join("trust");
         fs::create_dir_all(&dir).map_err(|e| format!("{} cannot be created: {e}", dir.display()))?;
-        let trust = Self {
-            ca: home.ca().join("ca.pem"),
-            bundle: dir.join("bundle.pem"),
-            node_shim: dir.join("node-proxy.cjs"),
-            bun_shim: dir.join("bun-proxy.cjs"),
-            java_store: dir.join("java.p12"),
-            wgetrc: dir.join("wgetrc"),
-        };
+        let trust = Self::placed(home.ca().join("ca.pem"), |name| dir.join(name));
         // The Java store is only built when the bundle has changed.
         let bundle = bundle(&ca);
         let fresh = fs::read_to_string(&trust.bundle).is_ok_and(|old| old == bundle) && trust.java_store.exists();
@@ -67,23 +72,11 @@ impl TrustFiles {
         let dir = home.join("trust").join("container");
         fs::create_dir_all(&dir).map_err(|e| format!("{} cannot be created: {e}", dir.display()))?;
         let inside = |name: &str| PathBuf::from(format!("{CONTAINER_FOLDER}/{name}"));
-        let in_container = Self {
-            // The bundle has it, too; its own folder has the key and is not mounted.
-            ca: inside("bundle.pem"),
-            bundle: inside("bundle.pem"),
-            node_shim: inside("node-proxy.cjs"),
-            bun_shim: inside("bun-proxy.cjs"),
-            java_store: inside("java.p12"),
-            wgetrc: inside("wgetrc"),
-        };
-        for (from, to) in [
-            (&self.bundle, &in_container.bundle),
-            (&self.node_shim, &in_container.node_shim),
-            (&self.bun_shim, &in_container.bun_shim),
-            (&self.java_store, &in_container.java_store),
-        ] {
+        // The bundle has the CA, too; its own folder has the key and is not mounted.
+        let in_container = Self::placed(inside("bundle.pem"), inside);
+        for from in [&self.bundle, &self.node_shim, &self.bun_shim, &self.java_store] {
             let bytes = fs::read(from).map_err(|e| format!("{} cannot be read: {e}", from.display()))?;
-            write_public(&dir.join(to.file_name().unwrap_or_default()), &bytes)?;
+            write_public(&dir.join(from.file_name().unwrap_or_default()), &bytes)?;
         }
         write_public(&dir.join("wgetrc"), wgetrc("", &in_container.bundle).as_bytes())?;
         Ok((dir, in_container))

@@ -133,19 +133,15 @@ fn nss(database: &Path, ca: &Path) -> TrustStore {
 }
 
 fn java(keytool: &JavaKeytool, machine: &TrustEnvironment) -> TrustStore {
+    let program = keytool.path.display().to_string();
     let command = |action: &[&str], alias: &str| {
-        let program = keytool.path.display().to_string();
         let entry = ["-cacerts", "-storepass", "changeit", "-alias", alias];
         let all = [&[program.as_str()], action, &entry].concat();
         if keytool.writable || machine.system == OsFamily::Windows { words(&all) } else { as_root(machine, &all) }
     };
     let remove = |alias: &str| StoreCommand::WhileThere {
         // Reading the store needs no write permission.
-        there: [
-            words(&[&keytool.path.display().to_string(), "-list", "-cacerts", "-storepass", "changeit", "-alias"]),
-            words(&[alias]),
-        ]
-        .concat(),
+        there: words(&[&program, "-list", "-cacerts", "-storepass", "changeit", "-alias", alias]),
         remove: command(&["-delete"], alias),
     };
     let uninstall = vec![remove(HOST_ANCHOR_FILE), remove(ALIAS)];

@@ -186,17 +186,7 @@ impl LinkRequest {
         }
         String::from_utf8_lossy(&out).into_owned()
     }
-}
 
-/// The endpoints that links may refer to, for error messages and completion. A file name may follow `/proxy/stream`.
-pub static ENDPOINTS: LazyLock<Vec<&str>> =
-    LazyLock::new(|| data_file::lines(include_str!("../../data/endpoints.txt")).collect());
-
-/// The parameters of endpoints, besides `h_NAME`, `r_NAME`, `rp_NAME` and `v_NAME`.
-pub static PARAMETERS: LazyLock<Vec<&str>> =
-    LazyLock::new(|| data_file::lines(include_str!("../../data/parameters.txt")).collect());
-
-impl LinkRequest {
     /// Checks the names of the endpoint and the parameters. Only for people who type them: programs may send
     /// parameters that a later version knows.
     ///
@@ -219,6 +209,14 @@ impl LinkRequest {
         }
     }
 }
+
+/// The endpoints that links may refer to, for error messages and completion. A file name may follow `/proxy/stream`.
+pub static ENDPOINTS: LazyLock<Vec<&str>> =
+    LazyLock::new(|| data_file::lines(include_str!("../../data/endpoints.txt")).collect());
+
+/// The parameters of endpoints, besides `h_NAME`, `r_NAME`, `rp_NAME` and `v_NAME`.
+pub static PARAMETERS: LazyLock<Vec<&str>> =
+    LazyLock::new(|| data_file::lines(include_str!("../../data/parameters.txt")).collect());
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownName {

@@ -10,7 +10,7 @@ use interflow_llm_gateway::llm_telemetry::verify;
 use interflow_types::units::pluralize;
 use serde_json::json;
 
-use super::output::{FormatArgs, TableFormat, TextFormat, format_table, print_json};
+use super::output::{FormatArgs, TableFormat, TextFormat, format_rows, print_json};
 use crate::fleet;
 use crate::instance::config::InterflowConfig;
 use crate::{CliError, Result};
@@ -110,9 +110,9 @@ fn table(records: &[AuditRecord], is_shared: bool) -> String {
     if records.is_empty() {
         return "no lines\n".to_owned();
     }
-    let mut header = ["TIME", "WHO", "ROLE", "FROM", "STATUS", "OPERATION", "TARGET"].map(str::to_owned).to_vec();
+    let mut titles = vec!["TIME", "WHO", "ROLE", "FROM", "STATUS", "OPERATION", "TARGET"];
     if is_shared {
-        header.insert(1, "REPLICA".to_owned());
+        titles.insert(1, "REPLICA");
     }
     let plain = |text: &str| text.chars().filter(|c| !c.is_control()).collect::<String>();
     let row = |r: &AuditRecord| {
@@ -125,8 +125,5 @@ fn table(records: &[AuditRecord], is_shared: bool) -> String {
         let printable = |cell: &String| if cell.is_empty() { "-".to_owned() } else { plain(cell) };
         cells.into_iter().map(printable).collect::<Vec<_>>()
     };
-    format_table(
-        &std::iter::once(header).chain(records.iter().map(row)).collect::<Vec<_>>(),
-        &["FROM", "ROLE", "REPLICA"],
-    )
+    format_rows(&titles, records.iter().map(row), &["FROM", "ROLE", "REPLICA"])
 }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::cli::flows::open_for_reading;
 use crate::cli::operations::{InstanceApi, OperationId, Operations as _};
-use crate::cli::output::{format_table, member, print, print_json};
+use crate::cli::output::{format_rows, member, members, print, print_json};
 use crate::cli::tokens::day;
 use crate::instance::config::InterflowConfig;
 use crate::{CliError, Result};
@@ -141,10 +141,7 @@ fn forward_to_instance(call: &RemoteToolCall, home: &DataDir) -> Result<Value, S
 fn accounts(home: &DataDir) -> Result<()> {
     let answer = InstanceApi::require(home)?.call(&OperationId::ListMcpAccounts.call())?;
     let row = |account: &Value| vec![member(account, "server"), member(account, "user"), day(&account["connected"])];
-    let header = ["SERVER", "USER", "CONNECTED"].map(str::to_owned).to_vec();
-    let rows: Vec<_> =
-        std::iter::once(header).chain(answer["accounts"].as_array().into_iter().flatten().map(row)).collect();
-    print(&format_table(&rows, &[]));
+    print(&format_rows(&["SERVER", "USER", "CONNECTED"], members(&answer, "accounts").map(row), &[]));
     Ok(())
 }
 

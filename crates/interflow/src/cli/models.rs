@@ -8,7 +8,7 @@ use interflow_host::data_dir::DataDir;
 use serde_json::Value;
 
 use super::operations::{OperationId, operations};
-use super::output::{FormatArgs, TableFormat, format_table, member, members, terminal_width, text_width};
+use super::output::{FormatArgs, TableFormat, format_rows, member, members, terminal_width, wrap_words};
 use crate::Result;
 use crate::components::conversations::price_list;
 use crate::instance::config::InterflowConfig;
@@ -50,17 +50,15 @@ pub fn run(args: &ModelsArgs, config: &InterflowConfig, home: &DataDir) -> Resul
 }
 
 fn table(models: &[&Value]) -> String {
-    let head =
-        "NAME|INPUT|OUTPUT|CACHE READ|CACHE WRITE|CONTEXT|ENDS|OWN PRICE".split('|').map(str::to_owned).collect();
+    let titles = ["NAME", "INPUT", "OUTPUT", "CACHE READ", "CACHE WRITE", "CONTEXT", "ENDS", "OWN PRICE"];
     let cells = "name price.input price.output price.cache_read price.cache_write limits.input ends own";
     let cell = |model: &Value, path: &str| {
         path.split_once('.').map_or_else(|| member(model, path), |(section, name)| member(&model[section], name))
     };
     let row = |model: &&Value| cells.split(' ').map(|path| cell(model, path)).collect();
-    let rows: Vec<Vec<String>> = [head].into_iter().chain(models.iter().map(row)).collect();
     format!(
         "{}dollars per million tokens\n`interflow models NAME` shows all prices\n",
-        format_table(&rows, &["ENDS", "CACHE WRITE", "CACHE READ", "CONTEXT"])
+        format_rows(&titles, models.iter().map(row), &["ENDS", "CACHE WRITE", "CACHE READ", "CONTEXT"])
     )
 }
 
@@ -85,31 +83,19 @@ fn outline(value: &Value) -> String {
 
 /// The text with lines broken between words, and the rest indented further, where they are wider than this.
 fn wrapped(text: &str, width: usize) -> String {
-    let mut out = String::new();
-    for line in text.lines() {
-        let mut indent = line.len() - line.trim_start().len();
-        let rest = indent + 2;
-        // The first word begins a line.
-        let mut used = width;
-        for word in line.split_whitespace() {
-            if used.saturating_add(text_width(word)) < width {
-                out.push(' ');
-                used += 1;
-            } else {
-                out = out + "\n" + &" ".repeat(indent);
-                (used, indent) = (indent, rest);
-            }
-            out.push_str(word);
-            used += text_width(word);
-        }
-    }
-    out.trim_start_matches('\n').to_owned() + "\n"
+    let line = |line: &str| {
+        let indent = line.len() - line.trim_start().len();
+        let words = line.split_whitespace().collect::<Vec<_>>().join(" ");
+        wrap_words(&format!("{:indent$}{words}", ""), indent + 2, Some(width)) + "\n"
+    };
+    text.lines().filter(|line| !line.trim().is_empty()).map(line).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
+    use super::super::output::text_width;
     use super::*;
 
     #[test]

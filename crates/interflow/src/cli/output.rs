@@ -137,6 +137,12 @@ pub fn print(text: &str) {
     interflow_host::terminal::print(format_args!("{text}"));
 }
 
+/// Prints values as JSON, one per line.
+pub fn print_json_lines(values: &[impl serde::Serialize]) -> Result<()> {
+    let mut out = interflow_host::terminal::stdout();
+    ignore_broken_pipe(values.iter().try_for_each(|value| writeln!(out, "{}", serde_json::to_string(value)?)))
+}
+
 /// Prints a JSON document.
 pub fn print_json(value: &impl serde::Serialize) -> Result<()> {
     let text = serde_json::to_string_pretty(value).map_err(|e| format!("cannot serialize as JSON: {e}"))?;
@@ -246,6 +252,12 @@ const NUMBERS: [&str; 4] = ["TURNS", "IN", "OUT", "COST"];
 /// truncated.
 pub fn format_table(rows: &[Vec<String>], leave_out: &[&str]) -> String {
     format_table_within(rows, leave_out, terminal_width())
+}
+
+/// As [`format_table`], with these titles.
+pub fn format_rows(titles: &[&str], rows: impl Iterator<Item = Vec<String>>, leave_out: &[&str]) -> String {
+    let titles = titles.iter().map(|title| (*title).to_owned()).collect();
+    format_table(&std::iter::once(titles).chain(rows).collect::<Vec<_>>(), leave_out)
 }
 
 fn format_table_within(rows: &[Vec<String>], leave_out: &[&str], terminal: Option<usize>) -> String {

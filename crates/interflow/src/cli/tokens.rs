@@ -9,8 +9,7 @@ use interflow_host::data_dir::DataDir;
 use interflow_types::Timestamp;
 use serde_json::{Value, json};
 
-use super::output::format_table;
-use super::output::{FormatArgs, TableFormat, TextFormat, member, print, print_json};
+use super::output::{FormatArgs, TableFormat, TextFormat, format_rows, member, print, print_json};
 use crate::cli::operations::{OperationId, Operations, operations};
 use crate::fleet;
 use crate::instance::config::InterflowConfig;
@@ -52,7 +51,7 @@ pub fn run(command: TokensCommand, config: &InterflowConfig, home: &DataDir) -> 
     match command {
         TokensCommand::Create(args) => create(&args, config, home),
         TokensCommand::List(format) => {
-            let tokens = list(config, home)?;
+            let tokens = on_tokens(config, home, |_| Ok(()))?.call(&OperationId::ListTokens.call())?["tokens"].take();
             format.print(&tokens, || table(tokens.as_array().map(Vec::as_slice).unwrap_or_default()))
         }
         TokensCommand::Revoke { id } => {
@@ -104,10 +103,6 @@ fn create(args: &TokenCreateArgs, config: &InterflowConfig, home: &DataDir) -> R
     Ok(())
 }
 
-fn list(config: &InterflowConfig, home: &DataDir) -> Result<Value> {
-    Ok(on_tokens(config, home, |_| Ok(()))?.call(&OperationId::ListTokens.call())?["tokens"].take())
-}
-
 fn revoke(id: &str, config: &InterflowConfig, home: &DataDir) -> Result<()> {
     let check = |tokens: &ApiTokens| match tokens.list().iter().any(|token| token.id == id) {
         true => Ok(()),
@@ -120,15 +115,14 @@ fn table(tokens: &[Value]) -> String {
     if tokens.is_empty() {
         return "no tokens; create one with `interflow tokens create --name NAME --role viewer`\n".to_owned();
     }
-    let header = ["ID", "NAME", "KIND", "ROLE", "BODIES", "EXPIRES", "LAST USED"].map(str::to_owned).to_vec();
+    let titles = ["ID", "NAME", "KIND", "ROLE", "BODIES", "EXPIRES", "LAST USED"];
     let row = |token: &Value| {
         let expires = if token["expired"] == true { "expired".to_owned() } else { day(&token["expires"]) };
         let bodies = if token["read_bodies"] == true { "yes" } else { "no" };
         let [id, name, kind, role] = ["id", "name", "kind", "role"].map(|n| member(token, n));
         vec![id, name, kind, role, bodies.to_owned(), expires, day(&token["last_used"])]
     };
-    let rows: Vec<_> = std::iter::once(header).chain(tokens.iter().map(row)).collect();
-    format_table(&rows, &["LAST USED", "BODIES", "KIND"])
+    format_rows(&titles, tokens.iter().map(row), &["LAST USED", "BODIES", "KIND"])
 }
 
 /// The day of a time in microseconds; `never` if it is absent.

@@ -39,7 +39,7 @@ const DRAIN_NOTICE_DELAY: std::time::Duration = std::time::Duration::from_millis
 pub struct RunningInstance {
     /// Writes the record's hours to the archive, if there is one. It stops when it is dropped: before the store gives up this
     /// replica's turn to archive.
-    archiver: Option<RecordArchiver>,
+    _archiver: Option<RecordArchiver>,
     _store_closer: StoreCloser,
     /// The proxy server.
     pub engine: Arc<ProxyServer>,
@@ -231,7 +231,7 @@ pub async fn start_with(config: &InterflowConfig, home: &DataDir, options: Start
         engine,
         store,
         conversations,
-        archiver,
+        _archiver: archiver,
         admin,
         dns,
         token,

@@ -52,6 +52,18 @@ impl XtreamLogin {
         let password = password.filter(|p| !p.is_empty()).map(str::to_owned);
         (!user.is_empty()).then(|| Self { origin: origin.trim_end_matches('/').into(), user: user.into(), password })
     }
+
+    /// The parameters of the translated request, with what is needed to rewrite the response.
+    fn translated(&self, endpoint: &'static str, name: &str, destination: String) -> TranslatedRequest {
+        let mut pairs = vec![
+            ("d".to_owned(), destination),
+            ("xc_origin".to_owned(), self.origin.clone()),
+            ("xc_user".to_owned(), self.user.clone()),
+            ("xc_name".to_owned(), name.to_owned()),
+        ];
+        pairs.extend(self.password.clone().map(|p| ("api_password".to_owned(), p)));
+        TranslatedRequest { endpoint, pairs }
+    }
 }
 
 /// Translates a request of the protocol; `None` for anything else, which may be another endpoint.
@@ -100,20 +112,6 @@ pub fn user_position(segments: &[&str]) -> Option<usize> {
         // The short form of a live stream's path, `/user/password/id`.
         [_, _, _] => Some(0),
         _ => None,
-    }
-}
-
-impl XtreamLogin {
-    /// The parameters of the translated request, with what is needed to rewrite the response.
-    fn translated(&self, endpoint: &'static str, name: &str, destination: String) -> TranslatedRequest {
-        let mut pairs = vec![
-            ("d".to_owned(), destination),
-            ("xc_origin".to_owned(), self.origin.clone()),
-            ("xc_user".to_owned(), self.user.clone()),
-            ("xc_name".to_owned(), name.to_owned()),
-        ];
-        pairs.extend(self.password.clone().map(|p| ("api_password".to_owned(), p)));
-        TranslatedRequest { endpoint, pairs }
     }
 }
 

@@ -111,14 +111,13 @@ pub struct ApprovalRuleAddArgs {
 
 /// Runs one of the commands. Only presets need no running instance.
 pub fn run(command: ApprovalsCommand, home: impl Fn() -> Result<DataDir>) -> Result<()> {
-    if let ApprovalsCommand::Presets { name, format } = &command {
-        return presets(name.as_deref(), format);
-    }
-    let api = InstanceApi::require(&home()?)?;
+    let api = || InstanceApi::require(&home()?);
     match command {
-        ApprovalsCommand::Rules(command) => rules(&api, command),
-        ApprovalsCommand::Mode { mode, lasting } => set_mode(&api, mode, lasting),
-        ApprovalsCommand::Suggest { query, apply, format } => suggest(&api, &query.join(" "), apply, format.is_json()),
+        ApprovalsCommand::Rules(command) => rules(&api()?, command),
+        ApprovalsCommand::Mode { mode, lasting } => set_mode(&api()?, mode, lasting),
+        ApprovalsCommand::Suggest { query, apply, format } => {
+            suggest(&api()?, &query.join(" "), apply, format.is_json())
+        }
         ApprovalsCommand::Presets { name, format } => presets(name.as_deref(), &format),
     }
 }
@@ -197,13 +196,8 @@ fn rule_line(rule: &Value) -> String {
     let conditions = if conditions.is_empty() { "everything".to_owned() } else { conditions.join(", ") };
     let until = rule["until"].as_str().map(|u| format!(", until {u}")).unwrap_or_default();
     let note = rule["note"].as_str().map(|n| format!("  # {n}")).unwrap_or_default();
-    let line = format!(
-        "{:<16}  {:<7}  {:<5}  {conditions}{until}  ({} used){note}",
-        member(rule, "id"),
-        member(rule, "source"),
-        member(rule, "action"),
-        member(rule, "used")
-    );
+    let [id, source, action, used] = ["id", "source", "action", "used"].map(|name| member(rule, name));
+    let line = format!("{id:<16}  {source:<7}  {action:<5}  {conditions}{until}  ({used} used){note}");
     line.chars().filter(|c| !c.is_control()).collect()
 }
 
@@ -233,13 +227,9 @@ fn suggest(api: &InstanceApi, query: &str, apply: bool, as_json: bool) -> Result
         }
         if !as_json {
             let rule = &suggested["rule"];
-            let (hosts, ports) = (joined_values(rule, "hosts"), joined_values(rule, "ports"));
-            let line = format!(
-                "{:>13}  allow {hosts}:{ports}  {}\n",
-                pluralize(suggested["flows"].as_u64().unwrap_or_default(), "flow"),
-                joined_values(rule, "methods")
-            );
-            print_rows(&line)?;
+            let [hosts, ports, methods] = ["hosts", "ports", "methods"].map(|name| joined_values(rule, name));
+            let flows = pluralize(suggested["flows"].as_u64().unwrap_or_default(), "flow");
+            print_rows(&format!("{flows:>13}  allow {hosts}:{ports}  {methods}\n"))?;
         }
     }
     Ok(())

@@ -159,14 +159,12 @@ fn table(state: &Value, terminal: Option<usize>) -> String {
     let mut text = format!("mode {}\n", mode_line(state));
     let now = Timestamp::now().micros();
     for held in members(state, "pending") {
-        let PendingLine { id, left, waiting, who, place, by, replica } = PendingLine::from_json(held, now);
-        let (left, by) = (clock(left), by.map(|by| format!("  {by}")).unwrap_or_default());
-        let replica = replica.map(|name| format!("  at {name}")).unwrap_or_default();
-        let before = format!("{id:>6}  {left:>5} left  {waiting} waiting  {who}  ");
+        let PendingLine { id, left, waiting, who, place, behind } = PendingLine::from_json(held, now);
+        let before = format!("{id:>6}  {:>5} left  {waiting} waiting  {who}  ", clock(left));
         // What holds it stays visible behind a long URL.
-        let rest = terminal.map(|width| width.saturating_sub(text_width(&format!("{before}{by}{replica}"))));
+        let rest = terminal.map(|width| width.saturating_sub(text_width(&format!("{before}{behind}"))));
         let place = rest.map_or_else(|| place.clone(), |width| fit(&place, width.max(MIN_PLACE)));
-        text.push_str(&format!("{before}{place}{by}{replica}\n"));
+        text.push_str(&format!("{before}{place}{behind}\n"));
     }
     if state["pending"].as_array().is_none_or(Vec::is_empty) {
         text.push_str("nothing is pending\n");
@@ -184,10 +182,8 @@ pub struct PendingLine {
     pub waiting: String,
     pub who: String,
     pub place: String,
-    /// The rule that holds it, and its note.
-    pub by: Option<String>,
-    /// The replica that holds it, if several share the recording.
-    pub replica: Option<String>,
+    /// The rule that holds it, its note, and the replica that holds it if several share the recording.
+    pub behind: String,
 }
 
 impl PendingLine {
@@ -201,7 +197,13 @@ impl PendingLine {
         };
         let client = &held["client"];
         let who = [member(client, "user"), member(client, "process"), member(client, "address")];
-        let note = held["note"].as_str().map(|note| format!(": {note}")).unwrap_or_default();
+        let mut behind = match (held["rule"].as_str(), held["note"].as_str()) {
+            (Some(rule), Some(note)) => format!("  held by {rule}: {note}"),
+            (Some(rule), None) => format!("  held by {rule}"),
+            (None, Some(note)) => format!("  {note}"),
+            (None, None) => String::new(),
+        };
+        behind.extend(held["replica"].as_str().map(|name| format!("  at {name}")));
         let id = member(held, "id");
         Self {
             id: id.strip_prefix("approval-").unwrap_or(&id).to_owned(),
@@ -209,11 +211,7 @@ impl PendingLine {
             waiting: member(held, "waiting"),
             who: who.into_iter().find(|w| !w.is_empty()).unwrap_or_default(),
             place,
-            by: match held["rule"].as_str() {
-                Some(rule) => Some(format!("held by {rule}{note}")),
-                None => held["note"].as_str().map(str::to_owned),
-            },
-            replica: held["replica"].as_str().map(str::to_owned),
+            behind,
         }
     }
 }

@@ -54,10 +54,8 @@ pub fn run(command: SecretsCommand, home: &DataDir) -> Result<()> {
                 secret["placeholder"] = placeholder.into();
             }
             let made = api.call(&OperationId::AddSecret.call().body(secret))?;
-            interflow_host::errln!(
-                "the placeholder is replaced by the secret in requests to {}",
-                joined_values(&made, "hosts")
-            );
+            let hosts = joined_values(&made, "hosts");
+            interflow_host::errln!("the placeholder is replaced by the secret in requests to {hosts}");
             print(&format!("{}\n", member(&made, "placeholder")));
         }
         SecretsCommand::Remove { label } => drop(api.call(&OperationId::RemoveSecret.call().path(label))?),

@@ -8,7 +8,7 @@ use interflow_types::Timestamp;
 use super::ConversationListArgs;
 use crate::Result;
 use crate::cli::flows::open::parse_query;
-use crate::cli::output::{ListFormat, format_table, ignore_broken_pipe, print_json};
+use crate::cli::output::{ListFormat, format_rows, ignore_broken_pipe, print_json, print_json_lines};
 
 /// Prints the newest conversations of a query, newest last unless reversed.
 pub fn list(store: &dyn FlowStore, args: &ConversationListArgs) -> Result<()> {
@@ -31,16 +31,17 @@ pub fn list(store: &dyn FlowStore, args: &ConversationListArgs) -> Result<()> {
         interflow_host::errln!("interflow: {why}");
         return Ok(());
     }
-    let mut out = interflow_host::terminal::stdout();
-    ignore_broken_pipe(match args.format.get() {
-        ListFormat::Json => return print_json(&conversations),
-        ListFormat::Jsonl => conversations.iter().try_for_each(|l| writeln!(out, "{}", serde_json::to_string(l)?)),
-        ListFormat::Table => out.write_all(table(&conversations).as_bytes()),
-    })
+    match args.format.get() {
+        ListFormat::Json => print_json(&conversations),
+        ListFormat::Jsonl => print_json_lines(&conversations),
+        ListFormat::Table => {
+            ignore_broken_pipe(interflow_host::terminal::stdout().write_all(table(&conversations).as_bytes()))
+        }
+    }
 }
 
 fn table(conversations: &[ConversationSummary]) -> String {
-    let titles = ["ID", "AGO", "AGENT", "MODEL", "TURNS", "IN", "OUT", "COST", "TITLE"].map(str::to_owned);
+    let titles = ["ID", "AGO", "AGENT", "MODEL", "TURNS", "IN", "OUT", "COST", "TITLE"];
     let now = Timestamp::now().micros();
     let row = |listed: &ConversationSummary| {
         let ConversationSummary { row, used, .. } = listed;
@@ -59,8 +60,7 @@ fn table(conversations: &[ConversationSummary]) -> String {
             format!("{nested}{tags}{}", truncate(&row.title, 120)),
         ]
     };
-    let rows: Vec<_> = std::iter::once(titles.to_vec()).chain(conversations.iter().map(row)).collect();
-    format_table(&rows, &["OUT", "IN", "AGENT", "TURNS", "MODEL", "COST"])
+    format_rows(&titles, conversations.iter().map(row), &["OUT", "IN", "AGENT", "TURNS", "MODEL", "COST"])
 }
 
 /// Formats an age in the largest fitting unit.

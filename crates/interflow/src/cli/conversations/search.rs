@@ -1,6 +1,5 @@
 //! `interflow conversations search`.
 
-use std::io::Write;
 use std::ops::ControlFlow;
 
 use interflow_conversations::conversations::search::{self, FoundConversation};
@@ -10,7 +9,7 @@ use interflow_store::{ConversationOptions, FlowStore};
 use super::ConversationSearchArgs;
 use super::list::truncate;
 use crate::cli::flows::open::parse_query;
-use crate::cli::output::{ListFormat, ignore_broken_pipe, print_json, print_rows};
+use crate::cli::output::{ListFormat, print_json, print_json_lines, print_rows};
 use crate::{CliError, Result};
 
 /// Prints the conversations that contain a text, newest first, with the places.
@@ -31,14 +30,9 @@ pub fn search(store: &dyn FlowStore, args: &ConversationSearchArgs) -> Result<()
             break;
         }
     }
-    let mut out = interflow_host::terminal::stdout();
     match args.format.get() {
         ListFormat::Json => print_json(&conversations),
-        ListFormat::Jsonl => ignore_broken_pipe(
-            conversations
-                .iter()
-                .try_for_each(|l| writeln!(out, "{}", serde_json::to_string(l).map_err(std::io::Error::other)?)),
-        ),
+        ListFormat::Jsonl => print_json_lines(&conversations),
         ListFormat::Table => print_rows(&conversations.iter().map(text_of).collect::<String>()),
     }
 }

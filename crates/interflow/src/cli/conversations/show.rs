@@ -46,17 +46,10 @@ fn changes(out: &mut impl Write, store: &dyn FlowStore, opened: &ConversationVie
     ignore_broken_pipe(writeln!(out, "\n{bold}From request to request{bold:#}"))?;
     for diff in load::request_diffs(store, opened) {
         let (call, c) = diff?;
-        let written = writeln!(
-            out,
-            "  turn {:<3} {}  {} same, {} removed, {} added; {}",
-            call.facts.turn,
-            call.flow,
-            c.same,
-            c.removed.len(),
-            c.added.len(),
-            c.cache
-        );
-        ignore_broken_pipe(written)?;
+        let (turn, flow, same, cache) = (call.facts.turn, &call.flow, c.same, &c.cache);
+        let (removed, added) = (c.removed.len(), c.added.len());
+        let line = format!("  turn {turn:<3} {flow}  {same} same, {removed} removed, {added} added; {cache}");
+        ignore_broken_pipe(writeln!(out, "{line}"))?;
     }
     Ok(())
 }
@@ -160,12 +153,8 @@ impl<W: Write> ConversationPrinter<'_, W> {
                 writeln!(self.out, "{red}error {}{red:#} {}", truncate(name, 40), truncate(message, 300))
             }
             ItemKind::Other { name, value } => {
-                writeln!(
-                    self.out,
-                    "{dim}{}{dim:#} {}",
-                    truncate(name, 40),
-                    truncate(&value.to_string(), if self.full { 10_000 } else { 120 })
-                )
+                let value = truncate(&value.to_string(), if self.full { 10_000 } else { 120 });
+                writeln!(self.out, "{dim}{}{dim:#} {value}", truncate(name, 40))
             }
         }
     }

@@ -1,8 +1,6 @@
 //! `interflow run`: starts an instance and serves until a signal.
 
 use std::net::SocketAddr;
-#[cfg(unix)]
-use std::path::Path;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -158,7 +156,9 @@ pub fn run(args: &RunArgs, loaded: LoadedConfig, file: ConfigFile, stamps: FileS
     let sockets = Arc::new(ListenSockets::default());
     #[cfg(unix)]
     if let Some(record_dir) = &args.check_start {
-        return check_start(&config, &home, &sockets, record_dir);
+        // What keeps the instance from starting is the error.
+        let runtime = crate::runtime()?;
+        return Ok(runtime.block_on(successor_check::check_start(&config, &home, &sockets, record_dir))?);
     }
     log::start_with_level(&config.log, args.log_level())?;
     let runtime = crate::runtime()?;
@@ -252,13 +252,6 @@ async fn lead_to_origins(args: &RunArgs, home: &DataDir) -> Result<ApplyFlagsFn>
 #[cfg(not(feature = "demo"))]
 fn lead_to_origins(_: &RunArgs, _: &DataDir) -> std::future::Ready<Result<ApplyFlagsFn>> {
     std::future::ready(Ok(Arc::new(|_| {})))
-}
-
-/// What keeps the instance from starting is the error.
-#[cfg(unix)]
-fn check_start(config: &InterflowConfig, home: &DataDir, sockets: &ListenSockets, record_dir: &Path) -> Result<()> {
-    let runtime = crate::runtime()?;
-    Ok(runtime.block_on(successor_check::check_start(config, home, sockets, record_dir))?)
 }
 
 /// Releases mapped code pages that only startup needed.

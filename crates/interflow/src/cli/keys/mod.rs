@@ -276,10 +276,8 @@ fn add(args: KeyAddArgs, store: &KeyStore, config: &InterflowConfig, home: &Data
     if args.format.is_json() {
         return Ok(json!({ "id": id, "key": secret.reveal() }).to_string() + "\n");
     }
-    interflow_host::errln!(
-        "created key {id}; it is shown only once and stored as a hash in {}",
-        store.path().display()
-    );
+    let file = store.path();
+    interflow_host::errln!("created key {id}; it is shown only once and stored as a hash in {}", file.display());
     Ok(format!("{}\n", secret.reveal()))
 }
 
@@ -333,12 +331,8 @@ fn table(store: &KeyStore) -> String {
     }
     if ring.keys().iter().any(|k| k.previous_until.is_some_and(|end| end > now)) {
         let ends = ring.keys().iter().map(|k| k.previous_until.filter(|end| *end > now));
-        insert_column(
-            &mut rows,
-            4,
-            "OLD KEY UNTIL",
-            ends.map(|end| end.map_or_else(|| "-".into(), |end| end.to_string())),
-        );
+        let ends = ends.map(|end| end.map_or_else(|| "-".into(), |end| end.to_string()));
+        insert_column(&mut rows, 4, "OLD KEY UNTIL", ends);
     }
     format_table(&rows, &["OLD KEY UNTIL", "MCP", "PROVIDERS", "MODELS", "EXPIRES", "TEAM"])
 }

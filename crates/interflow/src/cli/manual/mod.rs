@@ -164,16 +164,13 @@ pub fn man(args: &ManArgs) -> Result<()> {
             interflow_host::errln!("interflow: this is a manual page in roff; read it with `interflow man | man -l -`");
         }
         let mut page = Vec::new();
-        render(definition(), &mut page).map_err(|e| e.to_string())?;
+        let manual = clap_mangen::Man::new(definition()).manual("Interflow");
+        manual.render(&mut page).map_err(|e| e.to_string())?;
         return ignore_broken_pipe(interflow_host::terminal::data_stdout().write_all(&page));
     };
     let failed = |e: io::Error| CliError::Failed(format!("{} cannot be written: {e}", dir.display()));
     std::fs::create_dir_all(dir).map_err(failed)?;
     clap_mangen::generate_to(Cli::command(), dir).map_err(failed)
-}
-
-fn render(command: Command, page: &mut Vec<u8>) -> io::Result<()> {
-    clap_mangen::Man::new(command).manual("Interflow").render(page)
 }
 
 #[cfg(test)]

@@ -117,12 +117,8 @@ pub fn describe(file: &MediaFile, text: &mut String) {
             } else {
                 format!("IV of {} bytes", value["iv_size"])
             };
-            let pattern = field("pattern");
-            text.push_str(&format!(
-                "\n  encrypted: {}, KID {}, {iv}, pattern {pattern}",
-                field("scheme"),
-                field("kid")
-            ));
+            let [scheme, kid, pattern] = ["scheme", "kid", "pattern"].map(field);
+            text.push_str(&format!("\n  encrypted: {scheme}, KID {kid}, {iv}, pattern {pattern}"));
         }
     }
     for value in systems(file) {

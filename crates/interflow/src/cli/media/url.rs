@@ -56,7 +56,9 @@ pub struct UrlArgs {
 /// Creates and prints the link.
 pub fn run(args: &UrlArgs, config: &InterflowConfig, home: &DataDir) -> Result<()> {
     let request = link_request(args)?;
-    request.check_names().map_err(|e| CliError::Usage(unknown(&e)))?;
+    // With the most similar known name.
+    let unknown = |e: UnknownName| CliError::Usage(interflow_query::unknown_key_message(e.what, &e.name, e.known));
+    request.check_names().map_err(unknown)?;
     if !args.clear && config.media.link_key.is_empty() && !home.join(KEY_FILE).exists() {
         interflow_host::errln!(
             "warning: no instance has used the data directory {} yet: the link is sealed with a new key, and an \
@@ -87,11 +89,6 @@ pub fn run(args: &UrlArgs, config: &InterflowConfig, home: &DataDir) -> Result<(
         TextFormat::Json => interflow_host::outln!("{}", json!({ "url": linked.url, "expires": linked.expires })),
     }
     Ok(())
-}
-
-/// Error for an unknown name, with the most similar known one.
-fn unknown(e: &UnknownName) -> String {
-    interflow_query::unknown_key_message(e.what, &e.name, e.known)
 }
 
 fn link_request(args: &UrlArgs) -> Result<LinkRequest> {

@@ -140,13 +140,8 @@ pub fn explain(args: &ExplainArgs, config: &InterflowConfig, home: &DataDir) -> 
         let word = if rule.matches { "matched" } else { "did not match" };
         interflow_host::outln!("{bold}{}{bold:#}  {word}  ({})", rule.rule, rule.location);
         for p in rule.phases {
-            interflow_host::outln!(
-                "    {:<14} {:<8} {}  [{}]",
-                p.phase,
-                p.outcome.as_str(),
-                p.why,
-                p.actions.join(", ")
-            );
+            let (outcome, actions) = (p.outcome.as_str(), p.actions.join(", "));
+            interflow_host::outln!("    {:<14} {outcome:<8} {}  [{actions}]", p.phase, p.why);
         }
     }
     Ok(())

@@ -32,13 +32,8 @@ fn text(response: &Value) -> String {
         add(rules.lines().map(|l| format!("    {l}\n")).collect::<String>().trim_end_matches('\n').to_owned());
         add(format!("  tried on {tried}, {}:", pluralize(matches.len() as u64, "match")));
         for m in matches.iter().take(SHOWN) {
-            add(format!(
-                "    {} {} {} {}",
-                member(m, "flow"),
-                member(m, "rule"),
-                member(m, "method"),
-                member(m, "url")
-            ));
+            let [flow, rule, method, url] = ["flow", "rule", "method", "url"].map(|name| member(m, name));
+            add(format!("    {flow} {rule} {method} {url}"));
         }
         add(format!("  `interflow rules apply {id}` or `interflow rules dismiss {id}`\n"));
     }

@@ -1,10 +1,10 @@
 //! `interflow help rules`: matchers, actions and template values, from the tables that rule files are read with.
 
-use std::fmt::Write as _;
-
 use interflow_rules::TEMPLATE_FACTS;
 use interflow_rules::action::ACTIONS;
 use interflow_rules::phase_names;
+
+use crate::cli::output::wrap_words;
 
 /// Width of the text, in characters.
 const WIDTH: usize = 90;
@@ -35,16 +35,8 @@ pub fn text() -> String {
 
 /// A name and its meaning, wrapped beside it.
 fn line(out: &mut String, name: &str, meaning: &str) {
-    let mut row = format!("  {name:<NAMES$}");
-    let indent = NAMES + 2;
-    for word in meaning.split_whitespace() {
-        let used = row.chars().count();
-        if used > indent && used + 1 + word.chars().count() > WIDTH {
-            let _ = writeln!(out, "{}", row.trim_end());
-            row = " ".repeat(indent);
-        }
-        row.push(' ');
-        row.push_str(word);
-    }
-    let _ = writeln!(out, "{}", row.trim_end());
+    let meaning = meaning.split_whitespace().collect::<Vec<_>>().join(" ");
+    let row = wrap_words(&format!("  {name:<NAMES$} {meaning}"), NAMES + 3, Some(WIDTH));
+    out.push_str(row.trim_end());
+    out.push('\n');
 }

@@ -34,12 +34,7 @@ const SAMPLE: usize = 4096;
 pub struct TopClient {
     home: Arc<DataDir>,
     events: mpsc::Sender<TopEvent>,
-    socket: mpsc::Sender<SocketCommand>,
-}
-
-enum SocketCommand {
-    Subscribe { query: String, generation: u64 },
-    Pause(bool),
+    socket: mpsc::Sender<TopCommand>,
 }
 
 impl TopClient {
@@ -56,11 +51,9 @@ impl TopClient {
 
     /// Sends a command; its outcome is an event.
     pub fn run(&self, command: TopCommand) {
-        // A queue that is full is not read any more; the next connection has the current query anyway.
-        let socket = |command| drop(self.socket.try_send(command));
         match command {
-            TopCommand::Subscribe { query, generation } => socket(SocketCommand::Subscribe { query, generation }),
-            TopCommand::Pause(paused) => socket(SocketCommand::Pause(paused)),
+            // A queue that is full is not read any more; the next connection has the current query anyway.
+            TopCommand::Subscribe { .. } | TopCommand::Pause(_) => drop(self.socket.try_send(command)),
             command => {
                 let (home, events) = (Arc::clone(&self.home), self.events.clone());
                 tokio::task::spawn_blocking(move || {
@@ -75,7 +68,7 @@ impl TopClient {
 async fn follow(
     home: Arc<DataDir>,
     (mut query, mut generation): (String, u64),
-    mut commands: mpsc::Receiver<SocketCommand>,
+    mut commands: mpsc::Receiver<TopCommand>,
     events: mpsc::Sender<TopEvent>,
 ) {
     loop {
@@ -115,15 +108,15 @@ async fn follow(
             };
             let sent = match (command, &mut socket) {
                 (None, _) => return,
-                (Some(SocketCommand::Subscribe { query: new, generation: number }), socket) => {
+                (Some(TopCommand::Subscribe { query: new, generation: number }), socket) => {
                     (query, generation) = (new, number);
                     match socket {
                         Some(socket) => socket.subscribe(&query, generation).await,
                         None => Some(()),
                     }
                 }
-                (Some(SocketCommand::Pause(paused)), Some(socket)) => socket.pause(paused).await,
-                (Some(SocketCommand::Pause(_)), None) => Some(()),
+                (Some(TopCommand::Pause(paused)), Some(socket)) => socket.pause(paused).await,
+                (Some(_), _) => Some(()),
             };
             if sent.is_none() {
                 break;

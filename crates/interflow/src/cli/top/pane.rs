@@ -49,6 +49,7 @@ pub struct FlowPane {
     /// Whether the operator wants bodies as hex dumps.
     pub hex: bool,
     flow: Option<Result<Box<FlowRecord>, String>>,
+    /// By the numbers of the sides.
     bodies: [Option<Result<BodyText, String>>; 2],
     scroll: usize,
     /// The lines of the tab for a width.
@@ -69,7 +70,7 @@ impl FlowPane {
     }
 
     pub fn set_body(&mut self, side: Direction, body: Result<BodyText, String>) {
-        self.bodies[index(side)] = Some(body);
+        self.bodies[side as usize] = Some(body);
         self.lines = None;
     }
 
@@ -141,7 +142,7 @@ impl FlowPane {
         lines.extend(fields(headers));
         lines.push(Line::default());
         let Some(known) = flow.body(side).filter(|b| b.size > 0) else { return lines };
-        match &self.bodies[index(side)] {
+        match &self.bodies[side as usize] {
             None if known.kept > 0 => lines.push(Line::raw("loading …")),
             None => {}
             Some(Err(why)) => lines.push(bad(why)),
@@ -158,13 +159,6 @@ impl FlowPane {
         }
         lines.extend(fields(trailers));
         lines
-    }
-}
-
-const fn index(side: Direction) -> usize {
-    match side {
-        Direction::Request => 0,
-        Direction::Response => 1,
     }
 }
 

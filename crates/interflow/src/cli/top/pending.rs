@@ -91,10 +91,8 @@ impl PendingView {
         let now = Timestamp::now().micros();
         let first = (self.selected + 1).saturating_sub(height);
         let line = |(at, item): (usize, &Value)| {
-            let PendingLine { id, left, waiting, who, place, by, replica } = PendingLine::from_json(item, now);
-            let by = by.map(|by| format!("  {by}")).unwrap_or_default();
-            let replica = replica.map(|name| format!("  at {name}")).unwrap_or_default();
-            let text = format!("{id:>7}  {:>5} left  {waiting} waiting  {who}  {place}{by}{replica}", clock(left));
+            let PendingLine { id, left, waiting, who, place, behind } = PendingLine::from_json(item, now);
+            let text = format!("{id:>7}  {:>5} left  {waiting} waiting  {who}  {place}{behind}", clock(left));
             let selected = if at == self.selected { Modifier::REVERSED } else { Modifier::empty() };
             Line::styled(clean(&text).into_owned(), selected)
         };

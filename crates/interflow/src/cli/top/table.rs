@@ -3,7 +3,6 @@
 use anstyle::AnsiColor;
 use interflow_archive::text::{clean, duration, size};
 use interflow_store::{FlowKind, FlowSummary};
-use interflow_types::Timestamp;
 use jiff::tz::TimeZone;
 use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::Rect;
@@ -115,7 +114,7 @@ fn cell(flow: &FlowSummary, column: Column, zone: &TimeZone) -> (String, Style) 
     let plain = Style::new();
     let dim = plain.add_modifier(Modifier::DIM);
     match column {
-        Column::Time => (time(flow.started, zone), dim),
+        Column::Time => (moment(flow.started).to_zoned(zone.clone()).strftime("%H:%M:%S").to_string(), dim),
         Column::Method => (clean(method(flow)).into_owned(), plain),
         Column::Target => (host(flow) + &path(flow), plain),
         Column::Host => (host(flow), plain),
@@ -148,10 +147,6 @@ fn marks(flow: &FlowSummary) -> String {
     let messages = (flow.messages > 0).then(|| format!("{} msg", flow.messages));
     let tags = flow.tags.iter().map(|t| clean(t).into_owned());
     replay.into_iter().chain(messages).chain(tags).collect::<Vec<_>>().join(" ")
-}
-
-fn time(at: Timestamp, zone: &TimeZone) -> String {
-    moment(at).to_zoned(zone.clone()).strftime("%H:%M:%S").to_string()
 }
 
 const fn color(color: AnsiColor) -> Color {

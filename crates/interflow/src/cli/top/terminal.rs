@@ -28,11 +28,9 @@ pub struct TerminalSession(());
 
 impl TerminalSession {
     pub fn enter() -> io::Result<Self> {
-        enable_raw_mode()?;
-        IN_USE.store(true, Ordering::SeqCst);
         // From here on, a failure gives it back, too.
         let session = Self(());
-        execute!(io::stdout(), EnterAlternateScreen, Hide)?;
+        session.resume()?;
         let report = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
             give_back();
