@@ -72,9 +72,11 @@ impl PipelineRequest {
         let method = head.method.as_str();
         let mut login_watch = None;
         // All names must be allowed: below the one that the flow has, here that in `Host` with domain fronting, and that of a
-        // tunnel whose SNI is another, which was checked as a CONNECT only.
+        // tunnel whose SNI is another, which was checked as a CONNECT only. An address is no other name: a client that
+        // resolves for itself, or does not know of the proxy, connects to one.
+        let tunnel = key.dial.as_ref().filter(|dial| dial.host.name().is_some());
         let allowed = login.and_then(|login| {
-            for authority in [&fronted, &key.dial].into_iter().flatten() {
+            for authority in fronted.iter().chain(tunnel) {
                 let (user, client) = (flow.user.as_deref(), flow.client.peer.ip());
                 conn.check_access(&config, &AccessRequest { user, client, authority, method })?;
             }

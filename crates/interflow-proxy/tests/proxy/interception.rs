@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use interflow_proxy::config::{ClientCertificateConfig, InterceptMode};
+use interflow_proxy::config::{AccessAction, ClientCertificateConfig, InterceptMode};
 use interflow_testkit::{H2Client, Origin, Script, TestCa, Wire, client_trusting, pattern};
 use interflow_types::{ErrorKind, Passthrough};
 
@@ -230,15 +230,19 @@ async fn upstream_connections_are_shared_only_within_one_identity() {
 async fn a_method_rule_of_the_tunnels_host_applies_under_another_server_name() {
     let origin = Origin::https().names(&["localhost", "a.test"]).alpn(&["http/1.1"]).start().await;
     let proxy = Proxy::trusting(&[&origin], |c| {
-        c.access.rule = vec![deny(|r| (r.hosts, r.methods) = (vec!["localhost".into()], vec!["DELETE".into()]))];
+        let named = deny(|r| (r.hosts, r.action) = (vec!["a.test".into()], AccessAction::Allow));
+        c.access.rule = vec![named, deny(|r| r.methods = vec!["DELETE".into()])];
     })
     .await;
-    let wire = proxy.tunnel(&format!("localhost:{}", origin.port())).await;
-    let trust = client_trusting(proxy.engine.ca().certificate_pem(), &["http/1.1"]);
-    let mut wire = wire.into_tls("a.test", trust).await.unwrap();
-    for (method, status) in [("GET", 200), ("DELETE", 403), ("GET", 200)] {
-        wire.send(format!("{method} / HTTP/1.1\r\nHost: a.test:{}\r\n\r\n", origin.port())).await.unwrap();
-        assert_eq!(wire.answer().await.unwrap().status, status, "{method}");
+    // An address is not another host, but that of the name.
+    for (host, deleted) in [("localhost", 403), ("127.0.0.1", 200)] {
+        let wire = proxy.tunnel(&format!("{host}:{}", origin.port())).await;
+        let trust = client_trusting(proxy.engine.ca().certificate_pem(), &["http/1.1"]);
+        let mut wire = wire.into_tls("a.test", trust).await.unwrap();
+        for (method, status) in [("GET", 200), ("DELETE", deleted), ("GET", 200)] {
+            wire.send(format!("{method} / HTTP/1.1\r\nHost: a.test:{}\r\n\r\n", origin.port())).await.unwrap();
+            assert_eq!(wire.answer().await.unwrap().status, status, "{host} {method}");
+        }
     }
 }
 
