@@ -14,7 +14,6 @@ use tokio::sync::watch;
 
 use super::config::ApprovalAction;
 use super::request_preview::RequestPreview;
-use super::rule_set::canonical_text;
 
 /// Bound on the history of decisions.
 const MAX_HISTORY: usize = 1000;
@@ -58,7 +57,7 @@ impl PendingQuestion {
             container: flow.client.container.as_deref().map(str::to_owned),
             client: flow.client.peer.ip().to_canonical().to_string(),
             sessions: sessions.iter().map(ToString::to_string).collect(),
-            host: canonical_text(host),
+            host: host.canonical_text(),
             port,
             ..Self::default()
         }

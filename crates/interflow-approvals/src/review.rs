@@ -7,7 +7,6 @@ use interflow_types::{Flow, RequestHead};
 use super::config::ApprovalAction;
 use super::pending::{PendingQuestion, PendingRequester};
 use super::request_preview::RequestPreview;
-use super::rule_set::canonical_text;
 use super::{Approvals, bracket_ipv6};
 
 impl Approvals {
@@ -22,7 +21,7 @@ impl Approvals {
         let (sessions, _) = self.sessions_of(&flow.client, flow.user.as_deref());
         let to = &head.url.authority;
         let question = PendingQuestion {
-            host: bracket_ipv6(&canonical_text(&to.host)),
+            host: bracket_ipv6(&to.host.canonical_text()),
             method: Some(head.method.to_string()),
             path: Some(head.url.path_only().to_owned()),
             reason: Some(reason),

@@ -218,14 +218,6 @@ fn ports(text: &str) -> Result<RangeInclusive<u16>, String> {
     if first == 0 || first > last { Err(wrong()) } else { Ok(first..=last) }
 }
 
-/// The host as patterns compare it, without brackets.
-pub(super) fn canonical_text(host: &Host) -> String {
-    match host.canonical() {
-        Host::Name(name) => name.to_string(),
-        Host::Ip(ip) => ip.to_string(),
-    }
-}
-
 /// All active rules, indexed by host.
 #[derive(Debug, Default)]
 pub(crate) struct ApprovalRuleSet {

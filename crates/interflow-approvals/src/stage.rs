@@ -14,7 +14,7 @@ use super::inject_secrets::{inject_into_message, inject_secrets, is_data_message
 use super::mask_secrets::{self, SecretMaskCache};
 use super::pending::{PendingQuestion, PendingRequester};
 use super::request_preview::RequestPreview;
-use super::rule_set::{AccessQuestion, canonical_text};
+use super::rule_set::AccessQuestion;
 use super::secrets::StoredSecret;
 use super::{Approvals, Decision, bracket_ipv6};
 use crate::config::ApprovalAction;
@@ -165,7 +165,7 @@ impl ApprovalsStage {
         if these.is_empty() {
             return Ok(());
         }
-        let hosts: Vec<String> = hosts.iter().map(canonical_text).collect();
+        let hosts: Vec<String> = hosts.iter().map(Host::canonical_text).collect();
         mask_secrets::start_masking(flow, head, &self.ready, &all, these, hosts.join(" "))
     }
 }
@@ -230,7 +230,7 @@ fn resolve_dns_names(flow: &Flow, mut all: Vec<Authority>) -> Vec<Authority> {
 }
 
 fn denied(host: &Host, port: u16, why: &str) -> Error {
-    let name = bracket_ipv6(&canonical_text(host));
+    let name = bracket_ipv6(&host.canonical_text());
     Error::new(ErrorKind::Denied, format!("{name}:{port} may not be reached: {why}"))
 }
 

@@ -82,7 +82,7 @@ impl<'a> FlowView<'a> {
             Some(r) => format_url(&r.url),
             None => {
                 let Authority { host, port } = &self.flow.authority;
-                let named = Authority::new(host.canonical(), *port);
+                let named = Authority::new(host.canonical().into_owned(), *port);
                 format!("{}://{}/", self.flow.scheme, named.to_host_header(self.flow.scheme))
             }
         })
@@ -90,9 +90,9 @@ impl<'a> FlowView<'a> {
 
     /// Calls `see` with the host: lower case, no final dot, IPv6 without brackets. How it is spelled must not evade a rule.
     pub fn with_host<T>(&self, see: impl FnOnce(&str) -> T) -> T {
-        match &self.flow.authority.host {
-            Host::Name(name) => see(name.strip_suffix('.').unwrap_or(name)),
-            Host::Ip(ip) => see(&ip.to_canonical().to_string()),
+        match &*self.flow.authority.host.canonical() {
+            Host::Name(name) => see(name),
+            Host::Ip(ip) => see(&ip.to_string()),
         }
     }
 

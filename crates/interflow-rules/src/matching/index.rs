@@ -45,10 +45,7 @@ impl HostIndex {
 
     /// The rules that can match a host, in the order of the files.
     pub fn candidates(&self, host: &Host) -> Vec<u32> {
-        let text = match host.canonical() {
-            Host::Name(name) => name.to_string(),
-            Host::Ip(ip) => ip.to_string(),
-        };
+        let text = host.canonical_text();
         let mut all = self.any.clone();
         all.extend(self.exact.get(&text).into_iter().flatten());
         all.extend(domains_of(&text).filter_map(|domain| self.below.get(domain)).flatten());

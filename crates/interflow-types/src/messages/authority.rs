@@ -1,5 +1,6 @@
 //! The authority of an origin: scheme, host and port.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
@@ -86,11 +87,19 @@ impl Host {
     }
 
     /// The host as patterns and rules compare it: no final dot, a mapped IPv4 address as such (RFC 4291 2.5.5.2).
-    #[must_use]
-    pub fn canonical(&self) -> Self {
-        match self {
-            Self::Name(name) => Self::Name(name.strip_suffix('.').map_or_else(|| Arc::clone(name), Into::into)),
-            Self::Ip(ip) => Self::Ip(ip.to_canonical()),
+    pub fn canonical(&self) -> Cow<'_, Self> {
+        let other = match self {
+            Self::Name(name) => name.strip_suffix('.').map(|name| Self::Name(name.into())),
+            Self::Ip(ip) => Some(ip.to_canonical()).filter(|canonical| canonical != ip).map(Self::Ip),
+        };
+        other.map_or(Cow::Borrowed(self), Cow::Owned)
+    }
+
+    /// The canonical host as a text, without brackets.
+    pub fn canonical_text(&self) -> String {
+        match &*self.canonical() {
+            Self::Name(name) => name.to_string(),
+            Self::Ip(ip) => ip.to_string(),
         }
     }
 
