@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use interflow_types::percent::encoded;
 use interflow_types::{
-    Body, CollectError, Headers, HttpClient, HttpVersion, Method, Request, RequestHead, ResponseHead, Url,
+    Body, CollectError, Headers, HttpClient, HttpVersion, Method, Request, RequestHead, ResponseHead, StatusCode, Url,
 };
 
 /// The media type of [`form`].
@@ -53,11 +53,25 @@ pub async fn fetch(client: &dyn HttpClient, request: Request, max: usize) -> Res
     }
 }
 
-/// Reads the body of a response, of at most `max` bytes. Nothing of it is in the error.
+/// Sends a request, and reads the response, of at most `max` bytes, unless its status is refused: then its body is not
+/// awaited. Nothing of either is in the error.
 ///
 /// # Errors
-/// Why it cannot be read to its end.
-pub async fn read(body: Body, max: usize) -> Result<Bytes, String> {
+/// Why there is none, or not all of it, or what `refusal` says of its status.
+pub async fn fetch_accepted(
+    client: &dyn HttpClient,
+    request: Request,
+    max: usize,
+    refusal: impl FnOnce(StatusCode) -> Option<String>,
+) -> Result<Bytes, String> {
+    let response = client.send(request).await.map_err(|e| e.to_string())?;
+    match refusal(response.head.status) {
+        Some(why) => Err(why),
+        None => read(response.body, max).await,
+    }
+}
+
+async fn read(body: Body, max: usize) -> Result<Bytes, String> {
     let body = body.collect(max).await.map_err(|e| match e {
         CollectError::Broken(e) => format!("its answer broke off: {e}"),
         CollectError::TooLarge(_) => format!("its answer is larger than {max} bytes"),
@@ -67,7 +81,7 @@ pub async fn read(body: Body, max: usize) -> Result<Bytes, String> {
 
 #[cfg(test)]
 mod tests {
-    use interflow_types::{Error, ErrorKind, Response, ResponseFuture, StatusCode};
+    use interflow_types::{Error, ErrorKind, Response, ResponseFuture};
 
     use super::*;
 

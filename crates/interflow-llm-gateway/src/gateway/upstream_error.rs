@@ -48,13 +48,10 @@ pub(super) fn error_code(body: &[u8]) -> Option<String> {
 /// # Errors
 /// There is no such answer of at most `max` bytes.
 pub(crate) async fn send_json(client: &dyn HttpClient, request: Request, max: usize) -> Result<Value, String> {
-    let response = client.send(request).await.map_err(|e| e.to_string())?;
-    let status = response.head.status;
-    if !status.is_success() {
-        return Err(format!("it answered with status {}", status.as_u16()));
-    }
-    serde_json::from_slice(&own_request::read(response.body, max).await?)
-        .map_err(|_| "its answer is not JSON".to_owned())
+    let answer = own_request::fetch_accepted(client, request, max, |status| {
+        (!status.is_success()).then(|| format!("it answered with status {}", status.as_u16()))
+    });
+    serde_json::from_slice(&answer.await?).map_err(|_| "its answer is not JSON".to_owned())
 }
 
 #[cfg(test)]

@@ -170,12 +170,9 @@ impl DetectorService {
     async fn post(&self, egress: &dyn HttpClient, media_type: &str, body: Bytes) -> Result<Bytes, String> {
         let mut request = own_request::post(self.url.clone(), media_type, body);
         own_request::authorize(&mut request.head.headers, self.token.as_deref())?;
-        let response = egress.send(request).await.map_err(|e| e.to_string())?;
         // The response body may contain the text, and must not be logged.
-        if response.head.status != StatusCode::OK {
-            return Err(format!("it answered {}", response.head.status));
-        }
-        own_request::read(response.body, MAX_RESPONSE_BYTES).await
+        let refusal = |status: StatusCode| (status != StatusCode::OK).then(|| format!("it answered {status}"));
+        own_request::fetch_accepted(egress, request, MAX_RESPONSE_BYTES, refusal).await
     }
 }
 

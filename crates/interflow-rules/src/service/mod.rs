@@ -184,12 +184,10 @@ impl ExternalService {
         if let Some((name, value)) = self.def.auth_header.as_deref().and_then(|h| h.split_once(':')) {
             headers.append(name.trim(), value.trim()).map_err(|e| e.to_string())?;
         }
-        let response = egress.send(request).await.map_err(|e| e.to_string())?;
-        if !response.head.status.is_success() {
-            return Err(format!("it answered {}", response.head.status));
-        }
-        let body = own_request::read(response.body, 64 << 20).await?;
-        serde_json::from_slice(&body).map_err(|e| format!("its answer is not JSON: {e}"))
+        let body = own_request::fetch_accepted(&**egress, request, 64 << 20, |status| {
+            (!status.is_success()).then(|| format!("it answered {status}"))
+        });
+        serde_json::from_slice(&body.await?).map_err(|e| format!("its answer is not JSON: {e}"))
     }
 }
 
