@@ -329,21 +329,15 @@ pub(crate) fn read_message(exchange: &mut LlmCall, message: &StreamMessage) {
     }
     let Ok(marked) = spans::facts(&message.payload) else { return };
     exchange.estimated_input = exchange.estimated_input.saturating_add(marked.estimated_tokens());
-    exchange.continues = string_at(&message.payload, marked.continues);
+    exchange.continues = spans::string_at(&message.payload, marked.continues).map(ByteStr::from);
     let named = match exchange.provider {
         Provider::Gemini | Provider::Vertex => marked.agent.or(marked.session_model).or(marked.model),
         _ => marked.model.or(marked.session_model),
     };
-    if let Some(model) = string_at(&message.payload, named) {
+    if let Some(model) = spans::string_at(&message.payload, named) {
         // Google's Live API has its path: `models/gemini-3`.
         exchange.model = Some(model.rsplit("models/").next().unwrap_or(&model).into());
     }
-}
-
-/// A string of a JSON text, by the range between its quotes.
-fn string_at(json: &[u8], range: Option<Range<usize>>) -> Option<ByteStr> {
-    let quoted = range.and_then(|range| json.get(range.start.checked_sub(1)?..range.end + 1))?;
-    serde_json::from_slice::<String>(quoted).ok().map(ByteStr::from)
 }
 
 #[derive(Default, serde::Deserialize)]
@@ -357,10 +351,11 @@ async fn read_request(flow: &mut Flow, request: &Arc<RequestBody>, is_inspected:
     let Some(facts) = unless_unreadable(request.facts(is_inspected).await)? else { return Ok(()) };
     let call = flow.extension_mut::<LlmCall>();
     call.estimated_input = facts.estimated_tokens();
-    call.continues = string_at(request.plain(), facts.continues.clone());
+    call.continues = spans::string_at(request.plain(), facts.continues.clone()).map(ByteStr::from);
     // If the path contains the model, the body's is ignored.
     if call.model.is_none() {
-        call.model = string_at(request.plain(), facts.model.clone().or(facts.session_model.clone()));
+        let named = facts.model.clone().or(facts.session_model.clone());
+        call.model = spans::string_at(request.plain(), named).map(ByteStr::from);
     }
     let plain = request.plain();
     let word = |range: &Option<Range<usize>>| {

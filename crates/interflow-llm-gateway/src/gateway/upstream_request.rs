@@ -84,8 +84,7 @@ pub(super) fn rename_model_in_event(table: &UpstreamTable, upstream: &LlmUpstrea
         return None;
     }
     let range = spans::facts(event).ok()?.model?;
-    let quoted = event.get(range.start.checked_sub(1)?..range.end + 1)?;
-    let name = table.resolve_model(upstream, &serde_json::from_slice::<String>(quoted).ok()?)?;
+    let name = table.resolve_model(upstream, &spans::string_at(event, Some(range.clone()))?)?;
     Some(replace_model(event, range, name))
 }
 

@@ -143,5 +143,11 @@ pub enum EndedChannels {
     All,
 }
 
+/// A string of a JSON text, without its escapes, by the range between its quotes.
+pub fn string_at(json: &[u8], range: Option<Range<usize>>) -> Option<String> {
+    let quoted = range.and_then(|range| json.get(range.start.checked_sub(1)?..range.end + 1))?;
+    serde_json::from_slice(quoted).ok()
+}
+
 #[cfg(test)]
 mod tests;
