@@ -46,7 +46,7 @@ pub use text::json::{
     JsonEscape, JsonPart, JsonSpan, decode_lossy, escape_into, escaped, json_escape, json_parts, may_hold_json,
     string_values,
 };
-pub use value_policy::{ValueGuard, ValuePolicy};
+pub use value_policy::{ValueGuard, ValuePolicy, media_members};
 pub use vault::own_placeholders::holds_placeholder;
 pub use vault::restore::PlaceholderRestorer;
 pub use vault::{PlaceholderVault, VaultKey};

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use interflow_types::{BoxFuture, Flow, RequestHead};
+use serde_json::{Map, Value};
 
 use crate::{AdditionalDetectors, RedactMode, Redactor};
 
@@ -34,4 +35,12 @@ pub trait ValueGuard: Send + Sync {
 
     /// Checks a result, and returns it with what is masked. `Err` says why the client does not get it.
     fn check_result(&self, json: String) -> BoxFuture<'_, Result<String, String>>;
+}
+
+/// The members of a part of an MCP result that hold a medium in Base64: the `data` of image and audio content, the `blob` of
+/// a resource.
+pub fn media_members(part: &Map<String, Value>) -> impl Iterator<Item = &'static str> + use<> {
+    let is_medium = matches!(part.get("type").and_then(Value::as_str), Some("image" | "audio"));
+    let is_resource = part.contains_key("uri");
+    is_medium.then_some("data").into_iter().chain(is_resource.then_some("blob"))
 }

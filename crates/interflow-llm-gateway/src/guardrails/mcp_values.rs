@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use interflow_llm::LlmCall;
 use interflow_llm::spans::TextPlace;
-use interflow_redact::ValueGuard;
+use interflow_redact::{ValueGuard, media_members};
 use interflow_types::{BoxFuture, Direction, Flow, RequestHead};
 use serde_json::Value;
 
@@ -144,13 +144,11 @@ fn each_text(value: &mut Value, visit: &mut dyn FnMut(&mut String)) {
         Value::String(text) if !text.is_empty() => visit(text),
         Value::Array(items) => items.iter_mut().for_each(|item| each_text(item, visit)),
         Value::Object(members) => {
-            let is_medium = matches!(members.get("type").and_then(Value::as_str), Some("image" | "audio"));
-            let is_resource = members.contains_key("uri");
+            let media: Vec<_> = media_members(members).collect();
             let is_base64 = |b: u8| b.is_ascii_alphanumeric() || b"+/=-_\r\n".contains(&b);
             for (name, inner) in members.iter_mut() {
-                let is_binary = is_medium && name == "data" || is_resource && name == "blob";
                 // A tool's own form may have a text there.
-                if !(is_binary && inner.as_str().is_some_and(|text| text.bytes().all(is_base64))) {
+                if !(media.contains(&name.as_str()) && inner.as_str().is_some_and(|text| text.bytes().all(is_base64))) {
                     each_text(inner, visit);
                 }
             }

@@ -1,6 +1,6 @@
 //! Redaction of results of servers, which may contain images, audio and binary resources.
 
-use interflow_redact::{MediaRule, RedactMode, SharedSession, ValuePolicy};
+use interflow_redact::{MediaRule, RedactMode, SharedSession, ValuePolicy, media_members};
 use serde_json::{Value, json};
 
 use super::values::Redaction;
@@ -62,18 +62,15 @@ fn may_have_media(result: &str) -> bool {
     ["\"data\"", "\"blob\"", "\\u"].iter().any(|mark| result.contains(mark))
 }
 
-/// Calls `visit` with the Base64 text of each medium: the `data` of image and audio content, the `blob` of a resource.
+/// Calls `visit` with the Base64 text of each medium.
 fn media_texts(value: &mut Value, visit: &mut impl FnMut(&mut String)) {
     match value {
         Value::Array(items) => items.iter_mut().for_each(|item| media_texts(item, visit)),
         Value::Object(members) => {
-            let is_medium = matches!(members.get("type").and_then(Value::as_str), Some("image" | "audio"));
-            if is_medium && let Some(Value::String(data)) = members.get_mut("data") {
-                visit(data);
-            }
-            let is_resource = members.contains_key("uri");
-            if is_resource && let Some(Value::String(blob)) = members.get_mut("blob") {
-                visit(blob);
+            for name in media_members(members) {
+                if let Some(Value::String(base64)) = members.get_mut(name) {
+                    visit(base64);
+                }
             }
             // Structured content has the tool's own form.
             let inner = members.iter_mut().filter(|(name, _)| *name != "structuredContent");
