@@ -367,15 +367,22 @@ impl Redactor {
     /// Scans a number as text after its member's name. The replacement is written as a number if it is one, else as a
     /// string, so that the body remains JSON.
     fn number_edits(&self, raw: &[u8], base: usize, name: &str, session: &mut RedactionSession) -> Result<SpanEdits> {
+        // Most numbers are counts or prices; scanning all of them would find dates and phone numbers.
         let digits = raw.iter().filter(|b| b.is_ascii_digit()).count();
+        let is_plain = digits < MIN_NUMBER_DIGITS && informative_name(name).is_empty();
+        let custom = &self.policy.parts.terms;
+        if is_plain && custom.is_empty() {
+            return Ok(Default::default());
+        }
         let text = std::str::from_utf8(raw).map_err(|e| RedactError::Utf8 { at: base + e.valid_up_to() })?;
         let integer = json::integer_digits(text);
         let text = integer.as_deref().unwrap_or(text);
-        let mut custom = Vec::new();
-        self.policy.parts.terms.find(text, &mut custom);
-        // Most numbers are counts or prices; scanning all of them would find dates and phone numbers.
-        if custom.is_empty() && digits < MIN_NUMBER_DIGITS && informative_name(name).is_empty() {
-            return Ok(Default::default());
+        if is_plain {
+            let mut named = Vec::new();
+            custom.find(text, &mut named);
+            if named.is_empty() {
+                return Ok(Default::default());
+            }
         }
         let lead = if name.len() <= MAX_LEAD_BYTES { name } else { "" };
         let mut replacements = self.replacements(lead, text, session)?;
