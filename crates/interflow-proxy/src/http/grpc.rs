@@ -234,7 +234,8 @@ fn append_injected(flow: &mut Flow, mut out: Vec<u8>) -> Option<Bytes> {
 mod tests {
     use std::task::Waker;
 
-    use interflow_types::{ClientInfo, EntryKind, Scheme};
+    use interflow_testkit::client_info;
+    use interflow_types::{EntryKind, Scheme};
 
     use super::*;
     use crate::compiled::{CompiledConfig, ServerComponents};
@@ -251,19 +252,9 @@ mod tests {
 
     #[test]
     fn an_idle_stream_holds_no_memory() {
-        let address = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
-        let client = ClientInfo {
-            connection: 1,
-            peer: address,
-            local: address,
-            listener: "proxy".into(),
-            accepted: Timestamp::now(),
-            container: None,
-            process: None,
-        };
         let (transport, scheme) = (EntryKind::Absolute, Scheme::Http);
         let authority: interflow_types::Authority = "a.test:80".parse().unwrap();
-        let mut flow = Flow::begin(client.into(), transport, scheme, authority.clone());
+        let mut flow = Flow::begin(client_info(), transport, scheme, authority.clone());
         let settings = CompiledConfig::new(Default::default(), Vec::new(), ServerComponents::default()).unwrap();
         let key = PlanKey { listener: "proxy".into(), user: None, scheme, authority, dial: None, transport };
         let message = [&b"\0\0\x01\0\0"[..], &[7; 1 << 16]].concat();
