@@ -4,13 +4,14 @@ use std::fmt::Write as _;
 
 use crate::bmff::{BoxRef, MovieFragment, MovieTrack, Result, boxes};
 
-/// The text of a segment of `track` that begins at byte `offset` of its file.
+/// The text of a segment of `track` that begins at byte `offset` of its file. `shift` is how much later pictures and sound
+/// are presented, in units of 1/90,000 s.
 ///
 /// # Errors
 /// A malformed box, or samples outside of the segment.
-pub fn from_mp4(track: &MovieTrack, segment: &[u8], offset: u64) -> Result<String> {
+pub fn from_mp4(track: &MovieTrack, segment: &[u8], offset: u64, shift: i64) -> Result<String> {
     // Cue times are times of the media, as are those of segments in MP4.
-    let mut out = String::from("WEBVTT\nX-TIMESTAMP-MAP=MPEGTS:0,LOCAL:00:00:00.000\n");
+    let mut out = format!("WEBVTT\nX-TIMESTAMP-MAP=MPEGTS:{shift},LOCAL:00:00:00.000\n");
     for b in boxes(segment, offset) {
         let b = b?;
         if b.kind() != b"moof" {

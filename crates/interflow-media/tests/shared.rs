@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use interflow_media::relay::address::parse;
@@ -9,7 +10,8 @@ use interflow_media::relay::resume::RetryPolicy;
 use interflow_media::relay::segment_cache::CacheLimits;
 use interflow_media::relay::{CachePolicy, CookieJar, FetchRequest, MediaFetcher, SegmentCache};
 use interflow_types::{
-    Body, Error, ErrorKind, Headers, HttpClient, Method, Request, Response, ResponseFuture, StatusCode,
+    Body, BodyFrame, BodyStream, Error, ErrorKind, Headers, HttpClient, Method, Request, Response, ResponseFuture,
+    StatusCode,
 };
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
@@ -118,4 +120,45 @@ async fn a_failure_is_reported_to_all_waiters_and_not_cached() {
     assert_eq!(origin.asked.load(SeqCst), 1);
     assert_eq!(viewer(&shared, CachePolicy::Segment).await.unwrap(), Err(ErrorKind::Connect));
     assert_eq!(origin.asked.load(SeqCst), 2);
+}
+
+/// Chunks of 64 KiB, numbered from 1, without a length, and again from the beginning for every request.
+struct Live(AtomicUsize);
+
+impl HttpClient for Live {
+    fn send(&self, _: Request) -> ResponseFuture<'_> {
+        self.0.fetch_add(1, SeqCst);
+        Box::pin(async {
+            let chunks = (1..=40).map(|n| Ok(BodyFrame::Data(vec![n; 64 << 10].into()))).collect::<Vec<_>>();
+            let mut response = Response::full(StatusCode::OK, "video/mp2t", "");
+            response.head.headers.remove("content-length");
+            response.body = Body::stream(Chunks(chunks.into_iter()));
+            Ok(response)
+        })
+    }
+}
+
+struct Chunks(std::vec::IntoIter<interflow_types::Result<BodyFrame>>);
+
+impl BodyStream for Chunks {
+    fn poll_frame(&mut self, _: &mut Context<'_>) -> Poll<Option<interflow_types::Result<BodyFrame>>> {
+        Poll::Ready(self.0.next())
+    }
+}
+
+#[tokio::test]
+async fn a_live_stream_that_is_too_long_to_be_shared_goes_on_where_it_was() {
+    let origin = Arc::new(Live(AtomicUsize::new(0)));
+    let client = Arc::clone(&origin) as Arc<dyn HttpClient>;
+    let patience = RetryPolicy { attempts: 0, delay: Duration::ZERO };
+    let ttl = Duration::from_secs(60);
+    let bounds = CacheLimits { memory: 1 << 20, entry: 512 << 10, ttl, playlist_ttl: ttl, patience };
+    let shared = SegmentCache::new(Arc::new(MediaFetcher::new(Arc::clone(&client), client, 3)), bounds);
+    let url = parse("http://origin.test/live.ts").expect("a well-formed address").url;
+    let (headers, cookies) = (Headers::new(), CookieJar::default());
+    let ask = FetchRequest { method: Method::GET, url, headers, scope: None, is_secret: false, cookies };
+    let fetched = shared.get(ask, CachePolicy::Playlist).await.expect("a response");
+    let (bytes, _) = fetched.response.body.collect(4 << 20).await.expect("all of it");
+    let firsts: Vec<u8> = bytes.chunks(64 << 10).map(|chunk| chunk[0]).collect();
+    assert_eq!((firsts, origin.0.load(SeqCst)), ((1..=40).collect(), 1));
 }

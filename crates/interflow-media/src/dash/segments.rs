@@ -74,6 +74,9 @@ pub fn list(
             if entries.is_empty() && media.len() == 1 {
                 entries = vec![(single_segment(period), 0)];
             }
+            // Of a live stream the first listed are over.
+            let first = entries.first().map_or(0, |(s, _)| s.number.saturating_sub(a.start_number.unwrap_or(1)));
+            let media = usize::try_from(first).ok().and_then(|first| media.get(first..)).unwrap_or_default();
             entries.truncate(media.len());
             for ((segment, _), (address, range)) in entries.iter_mut().zip(media.iter()) {
                 (segment.address, segment.range) = (address.clone(), *range);
@@ -213,13 +216,13 @@ fn timeline_segments(
                 let each = run.d / run.k;
                 // Parts have names of their own only if the template tells them apart.
                 for part in 0..run.k.min(1000) {
-                    segments.push((segment(a, number, time + part * each, each), part + 1));
+                    segments.push((segment(a, number, time.saturating_add(part * each), each), part + 1));
                 }
             } else {
                 segments.push((segment(a, number, time, run.d), 1));
             }
             time = time.saturating_add(run.d);
-            number += 1;
+            number = number.saturating_add(1);
         }
     }
     segments

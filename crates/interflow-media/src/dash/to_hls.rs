@@ -235,7 +235,8 @@ fn audio_groups<'a>(period: &'a DashPeriod, options: &HlsOptions) -> Vec<(String
     for set in sets.into_iter().filter(|s| language.is_none_or(|w| speaks(s, w))) {
         let mut best: BTreeMap<String, &Representation> = BTreeMap::new();
         for own in set.representations.iter().filter(|own| !own.mime.ends_with("/webm")) {
-            let name = format!("audio-{}-{}", family(own.codecs.as_deref()), own.channels.as_deref().unwrap_or("x"));
+            let channels = own.channels.as_deref().unwrap_or("x");
+            let name = quoted(&format!("audio-{}-{channels}", family(own.codecs.as_deref())));
             let best_own = best.entry(name).or_insert(own);
             if own.bandwidth > best_own.bandwidth {
                 *best_own = own;

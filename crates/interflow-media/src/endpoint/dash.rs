@@ -421,7 +421,9 @@ impl MediaRequest<'_> {
             (bytes, _) = body.collect(bytes.len()).await.map_err(MediaError::upstream)?;
         }
         let track = section.movie.tracks.first().ok_or_else(|| MediaError::upstream("the subtitles have no track"))?;
-        let text = webvtt::from_mp4(track, &bytes, at)
+        // As late as the pictures that are remuxed.
+        let shift = if self.hls_options().ts { remux::RemuxOptions::default().shift } else { 0 };
+        let text = webvtt::from_mp4(track, &bytes, at, shift)
             .map_err(|e| MediaError::upstream(format!("the subtitles cannot be read: {e}")))?;
         Ok(self.generated_segment("text/vtt", text))
     }
@@ -429,7 +431,6 @@ impl MediaRequest<'_> {
     /// A segment or an initialization section that was made here.
     fn generated_segment(self, kind: &str, bytes: impl Into<Bytes>) -> Response {
         let mut response = Response::full(StatusCode::OK, kind, bytes);
-        header_filter::set_security_headers(&mut response.head);
         self.asked.params.apply_header_overrides(&mut response.head.headers, true);
         response
     }
@@ -520,7 +521,8 @@ impl MediaRequest<'_> {
             let mut root = xml::read(&text)?;
             to_mpd::rewrite(&mut root, &manifest, &own, keyed, most, &mut |wanted| match wanted {
                 ManifestUrlKind::Init(address, range) => init_url(&children, address, range),
-                ManifestUrlKind::Clock(address) => children.url("/proxy/stream", &[("d", address)]),
+                // The link's keys are for media.
+                ManifestUrlKind::Clock(address) => children.url("/proxy/stream", &[("d", address), ("clear", "1")]),
                 ManifestUrlKind::Key(address) => children.url("/proxy/hls/key.bin", &[("d", address)]),
                 ManifestUrlKind::Segment { addresses, range, init, pattern } => {
                     let init = init.filter(|_| keyed);

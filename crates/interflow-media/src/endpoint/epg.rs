@@ -34,7 +34,6 @@ impl MediaRequest<'_> {
         // Guides are often gzip files without a matching type.
         let kind = if document.body.starts_with(&[0x1f, 0x8b]) { "application/gzip" } else { "application/xml" };
         let mut response = Response::full(StatusCode::OK, kind, document.body);
-        header_filter::set_security_headers(&mut response.head);
         let cached = if is_cached && !ttl.is_zero() { "HIT" } else { "MISS" };
         response.head.headers.append_unchecked(b"X-EPG-Cache", cached.as_bytes());
         let control = format!("public, max-age={}", ttl.as_secs());

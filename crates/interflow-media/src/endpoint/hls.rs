@@ -347,7 +347,6 @@ impl MediaRequest<'_> {
             && let Some(kind) = media_type(extension)
         {
             let _ = response.head.headers.set("Content-Type", kind);
-            response.head.headers.remove("content-security-policy");
         }
         Ok(response)
     }

@@ -239,7 +239,7 @@ impl MediaRequest<'_> {
         let Some(Value::Array(list)) = all.remove("urls") else {
             return Err(MediaError::bad_request("`urls` must be a list"));
         };
-        let mut urls = Vec::with_capacity(list.len());
+        let (mut urls, mut held) = (Vec::new(), 0);
         for item in list {
             let Value::Object(own) = item else {
                 return Err(MediaError::bad_request("each of `urls` must be an object"));
@@ -247,7 +247,12 @@ impl MediaRequest<'_> {
             let mut merged = all.clone();
             merged.extend(own);
             let request = serde_json::from_value(Value::Object(merged)).map_err(MediaError::bad_request)?;
-            urls.push(self.link(&request)?.url);
+            let url = self.link(&request)?.url;
+            held += url.len() as u64;
+            if held > self.state.config.rewritten_bytes.0 {
+                return Err(MediaError::bad_request("the links would be longer than media.rewritten_bytes"));
+            }
+            urls.push(url);
         }
         Ok(json_response(&json!({ "urls": urls })))
     }

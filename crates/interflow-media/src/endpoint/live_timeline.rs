@@ -29,6 +29,7 @@ pub struct LiveTimelines {
     histories: Mutex<LinkedHashMap<String, TrackHistory>>,
 }
 
+#[derive(Default)]
 struct TrackHistory {
     /// Start in milliseconds and number of each segment last listed, ascending.
     segments: Vec<(i64, u64)>,
@@ -48,7 +49,7 @@ impl LiveTimelines {
             Some(history) => continued_sequence(history, &begins),
             None => first_sequence(parts),
         };
-        let mut periods = histories.remove(track).map(|history| history.periods).unwrap_or_default();
+        let TrackHistory { segments: former, mut periods } = histories.remove(track).unwrap_or_default();
         let mut ids: HashSet<String> = periods.iter().map(|(id, _)| id.clone()).collect();
         for part in parts {
             if ids.insert(part.period.id.clone()) {
@@ -61,7 +62,11 @@ impl LiveTimelines {
         let discontinuities = periods.iter().find(|(id, _)| Some(id) == first_listed).map_or(0, |(_, n)| *n);
         let over = periods.len().saturating_sub(MAX_TRACKS);
         periods.drain(..over);
-        let segments = begins.iter().enumerate().map(|(i, at)| (*at, first + i as u64)).collect();
+        // A playlist without segments says nothing about their numbers.
+        let segments = match &*begins {
+            [] => former,
+            begins => begins.iter().enumerate().map(|(i, at)| (*at, first + i as u64)).collect(),
+        };
         histories.insert(track.to_owned(), TrackHistory { segments, periods });
         while histories.len() > MAX_TRACKS {
             histories.pop_front();

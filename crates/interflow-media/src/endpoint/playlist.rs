@@ -45,10 +45,14 @@ impl MediaRequest<'_> {
             return Err(MediaError::bad_request(format!("at most {MAX_PLAYLISTS} lists are put together")));
         }
         let mut sorted: Vec<(String, Vec<u8>)> = Vec::new();
-        let (mut others, mut head) = (Vec::new(), None);
+        let (mut others, mut head, mut held) = (Vec::new(), None, 0);
         for source in &sources {
             let document = self.list(&source.address).await?;
             let text = self.rewrite_playlist_text(&document, source.direct || params.is_true("no_proxy")).await?;
+            held += text.len() as u64;
+            if held > self.state.config.rewritten_bytes.0 {
+                return Err(MediaError::upstream("the lists together are longer than media.rewritten_bytes"));
+            }
             let (first, entries) = entries(&text);
             head = head.or(first);
             if source.sort {

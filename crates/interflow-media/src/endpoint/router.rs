@@ -16,6 +16,7 @@ use super::request::{MediaRequest, ResponseMarks};
 use super::state::{MediaSetup, MediaState};
 use crate::config::MediaConfig;
 use crate::relay::StreamRegistry;
+use crate::relay::header_filter::set_security_headers;
 
 /// The media component: endpoints on the gateway port, with the state of the current configuration. Active streams
 /// survive a reload.
@@ -256,6 +257,7 @@ impl LocalHandler for MediaService {
                 let _ = response.head.headers.set("Content-Length", bytes.len().to_string());
                 response.body = Body::Empty;
             }
+            set_security_headers(&mut response.head);
             allow_page(&state, page.as_deref(), signed, &mut response.head.headers);
             Ok(response)
         })

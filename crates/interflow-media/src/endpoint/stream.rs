@@ -13,7 +13,7 @@ impl MediaRequest<'_> {
     /// The relay of one resource. `name` becomes the file name for downloads. With keys, an MP4 file is decrypted.
     pub async fn stream(self, name: &str) -> EndpointResult {
         let address = self.asked.params.destination("d")?;
-        let mut response = match self.keys()? {
+        let mut response = match self.keys()?.filter(|_| !self.asked.params.is_true("clear")) {
             Some(keys) => self.decrypted_file(address, keys, None).await?,
             None => self.relay(address, "stream", None).await?,
         };

@@ -127,7 +127,8 @@ impl<'a> UrlRewriter<'a> {
                         Some(key) => {
                             out.extend_from_slice(b"&k=");
                             push_value(key.as_bytes(), out);
-                            out.extend_from_slice(format!("&iv={}", crypt.iv.trim_start_matches('#')).as_bytes());
+                            out.extend_from_slice(b"&iv=");
+                            push_value(crypt.iv.trim_start_matches('#').as_bytes(), out);
                         }
                         None => out.extend_from_slice(b"&method=cenc"),
                     }

@@ -18,7 +18,9 @@ use interflow_types::budget::PROCESS_BUDGET;
 use interflow_types::{Error, ErrorKind as FlowKind, Result, data_file};
 
 use super::define::{MAX_VALUE_LEN, PlaylistVariables};
-use super::tags::{PlaylistLine, attribute, attribute_text, attributes, lines, loose_attribute, tag};
+use super::tags::{
+    PlaylistLine, attribute, attribute_text, attributes, length_and_offset, lines, loose_attribute, tag,
+};
 use crate::relay::BaseUrl;
 use crate::relay::address::{is_http, scheme_of};
 
@@ -529,13 +531,6 @@ impl<'a, P: UriReplacer> PlaylistRewriter<'a, P> {
             }
         }
     }
-}
-
-/// `LENGTH` or `LENGTH@OFFSET`, the value of `BYTERANGE`.
-fn length_and_offset(text: &str) -> Option<(u64, Option<u64>)> {
-    let (length, offset) = text.split_once('@').map_or((text, None), |(length, offset)| (length, Some(offset)));
-    let offset = offset.map(|o| o.trim().parse()).transpose().ok()?;
-    Some((length.trim().parse().ok().filter(|n| *n > 0)?, offset))
 }
 
 /// The kind of a preloaded resource by its URL, which must map to the same gateway URL as elsewhere.

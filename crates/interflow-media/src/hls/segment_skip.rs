@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use super::tags::{PlaylistLine, attribute, attribute_text, lines, tag};
+use super::tags::{PlaylistLine, attribute, attribute_text, length_and_offset, lines, tag};
 
 /// Time ranges to remove, in seconds from the first segment.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -104,10 +104,7 @@ impl SegmentSkipper<'_, '_> {
         let value_text = std::str::from_utf8(value).unwrap_or_default().trim();
         match name {
             b"EXTINF" => self.duration = value_text.split(',').next().and_then(|d| d.trim().parse().ok()),
-            b"EXT-X-BYTERANGE" => {
-                let (length, offset) = value_text.split_once('@').map_or((value_text, None), |(l, o)| (l, Some(o)));
-                self.range = length.parse().ok().map(|l| (l, offset.and_then(|o| o.parse().ok())));
-            }
+            b"EXT-X-BYTERANGE" => self.range = length_and_offset(value_text),
             b"EXT-X-MEDIA-SEQUENCE" => self.sequence = value_text.parse().unwrap_or(0),
             b"EXT-X-KEY" => {
                 let numbered = attribute(value, b"IV").is_none() && attribute_text(value, b"METHOD") != Some("NONE");

@@ -117,6 +117,13 @@ pub fn is_playlist(text: &[u8]) -> bool {
     text.trim_ascii_start().starts_with(b"#EXTM3U")
 }
 
+/// `LENGTH` or `LENGTH@OFFSET`, the value of `BYTERANGE`.
+pub fn length_and_offset(text: &str) -> Option<(u64, Option<u64>)> {
+    let (length, offset) = text.split_once('@').map_or((text, None), |(length, offset)| (length, Some(offset)));
+    let offset = offset.map(|o| o.trim().parse()).transpose().ok()?;
+    Some((length.trim().parse().ok().filter(|n| *n > 0)?, offset))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

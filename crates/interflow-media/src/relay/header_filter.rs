@@ -66,19 +66,22 @@ pub fn response_head(origin: &ResponseHead) -> ResponseHead {
             head.headers.append_unchecked(name.as_bytes(), value);
         }
     }
-    set_security_headers(&mut head);
     head
 }
 
 /// Content of an origin must not be executed as a page of the gateway: it would have the gateway's origin, and with
-/// it the links of other users.
+/// it the links of other users. Called last, since endpoints and links change the media type.
 pub fn set_security_headers(head: &mut ResponseHead) {
-    head.headers.append_unchecked(b"X-Content-Type-Options", b"nosniff");
-    let kind = head.headers.get_str("content-type").unwrap_or_default().to_ascii_lowercase();
-    let active = ["text/html", "application/xhtml", "image/svg", "text/xml", "application/xml", "application/pdf"];
+    let _ = head.headers.set("X-Content-Type-Options", "nosniff");
+    let kinds = head.headers.get_all("content-type");
+    let kinds: Vec<_> = kinds.map(|kind| String::from_utf8_lossy(kind).to_ascii_lowercase()).collect();
+    // Any XML may be a page with scripts; of several types browsers take the last.
+    let active = ["html", "xml", "svg", "xsl", "pdf", "multipart", "message/", ","];
+    let is_active = |kind: &String| active.iter().any(|a| kind.contains(a));
     // A type that the browser would have to guess counts as active. A 304 has none, and refers to what was delivered
     // before.
-    if kind.is_empty() && head.status != StatusCode::NOT_MODIFIED || active.iter().any(|a| kind.starts_with(a)) {
+    let is_unknown = kinds.iter().all(String::is_empty) && head.status != StatusCode::NOT_MODIFIED;
+    if kinds.len() > 1 || is_unknown || kinds.iter().any(is_active) {
         head.headers.append_unchecked(b"Content-Security-Policy", b"sandbox");
     }
 }
@@ -104,7 +107,8 @@ mod tests {
             .with_header("Content-Type", "text/html")
             .with_header("ETag", "\"x\"")
             .with_header("Server", "s");
-        let head = response_head(&origin);
+        let mut head = response_head(&origin);
+        set_security_headers(&mut head);
         assert_eq!(head.headers.get_str("etag"), Some("\"x\""));
         assert_eq!(head.headers.get_str("content-security-policy"), Some("sandbox"));
         assert!(!head.headers.contains("set-cookie") && !head.headers.contains("server"));

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use super::address::parse;
 use super::fetch::FetchRequest;
 use super::segment_cache::{CachePolicy, SegmentCache};
-use crate::hls::tags::{lines, tag};
+use crate::hls::tags::{length_and_offset, lines, tag};
 use crate::relay::BaseUrl;
 
 /// Maximum number of playlists remembered; the oldest is forgotten.
@@ -80,6 +80,10 @@ impl Prefetcher {
             let _done = PrefetchGuard(list);
             for (address, range) in next {
                 let Ok(address) = parse(&address) else { return };
+                // The fields are for the origin that the player asked; a list may name any other.
+                if address.url.authority != like.url.authority || address.url.scheme != like.url.scheme {
+                    return;
+                }
                 let mut ask = FetchRequest { url: address.url, ..like.clone() };
                 // The player's range is that of its own segment.
                 ask.headers.remove("range");
@@ -132,16 +136,14 @@ pub fn segment_refs(text: &[u8], base: &BaseUrl) -> Vec<SegmentRef> {
         match tag(bytes) {
             Some((b"EXTINF", _)) => is_segment = true,
             Some((b"EXT-X-BYTERANGE", value)) => {
-                let value = std::str::from_utf8(value).unwrap_or_default().trim();
-                let (length, offset) = value.split_once('@').map_or((value, None), |(l, o)| (l, o.parse::<u64>().ok()));
-                range = length.parse::<u64>().ok().map(|l| (l, offset));
+                range = length_and_offset(std::str::from_utf8(value).unwrap_or_default());
             }
             Some(_) => {}
             None if is_segment && !bytes.is_empty() && !bytes.starts_with(b"#") => {
                 let address = base.resolve(&String::from_utf8_lossy(bytes));
                 // A range without an offset begins where the previous one of the same resource ended (RFC 8216
                 // 4.3.2.2).
-                let range = range.take().filter(|(length, _)| *length > 0).map(|(length, offset)| {
+                let range = range.take().map(|(length, offset)| {
                     let first = offset.unwrap_or_else(|| ends.get(&address).copied().unwrap_or(0));
                     let end = first.saturating_add(length);
                     ends.insert(address.clone(), end);

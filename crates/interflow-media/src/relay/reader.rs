@@ -133,8 +133,13 @@ impl SharedBodyReader {
         }
     }
 
-    /// Requests the rest from the origin for this reader alone.
+    /// Continues for this reader alone: with what is left of the shared body, which a live origin would not repeat, or with
+    /// a request for the rest.
     fn request_rest(&mut self) {
+        if let Some(rest) = self.flight.state.lock().rest.take() {
+            self.rest = ReaderSource::Own(rest, 0);
+            return;
+        }
         let (fetch, mut ask) = (Arc::clone(&self.fetch), self.ask.clone());
         let again = if ask.headers.contains("range") { RetryRange::SameRange } else { RetryRange::FromHere };
         if again == RetryRange::FromHere {

@@ -70,16 +70,16 @@ impl ResumePosition {
             StatusCode::PARTIAL_CONTENT => content_range(head)?.0,
             _ => return None,
         };
-        let validator = validator(head)?;
+        let validator = validator(head)?.to_owned();
         Some(Self { next: start, end: start.checked_add(length)?, validator })
     }
 }
 
 /// A strong entity tag, or `Last-Modified`. A weak tag must not be used in `If-Range` (RFC 9110 13.1.5): it does not
 /// promise identical bytes.
-fn validator(head: &ResponseHead) -> Option<String> {
+pub fn validator(head: &ResponseHead) -> Option<&str> {
     let etag = head.headers.get_str("etag").filter(|e| !e.starts_with("W/"));
-    etag.or_else(|| head.headers.get_str("last-modified")).map(str::to_owned)
+    etag.or_else(|| head.headers.get_str("last-modified"))
 }
 
 /// First byte and complete length, if known, of a `Content-Range` (RFC 9110 14.4). `None` for any unit but bytes.
@@ -132,7 +132,7 @@ impl ResumableBody {
             // corrupt the body.
             let same = response.head.status == StatusCode::PARTIAL_CONTENT
                 && content_range(&response.head).is_some_and(|(first, _)| first == next)
-                && validator(&response.head).is_none_or(|v| v == expected);
+                && validator(&response.head).is_none_or(|v| *v == *expected);
             if same {
                 return Ok(response.body);
             }

@@ -12,6 +12,7 @@ use interflow_types::{
 };
 use parking_lot::Mutex;
 
+use super::body_parts::chain_body;
 use super::disk_cache::{CacheKey, CachedResponse, DiskCache};
 use super::fetch::{FetchRequest, FetchedDocument, FetchedResponse, MediaFetcher};
 use super::reader::SharedBodyReader;
@@ -474,7 +475,10 @@ impl CacheFillTask {
                     let total = self.flight.state.lock().length + length;
                     if total > self.longest {
                         self.store.lock().forget_if_same(&self.key, &self.flight);
-                        return self.flight.update(|s| s.stage = FetchStage::TooLong(started));
+                        return self.flight.update(|s| {
+                            s.rest = Some(chain_body(data, body, None));
+                            s.stage = FetchStage::TooLong(started);
+                        });
                     }
                     {
                         let mut store = self.store.lock();

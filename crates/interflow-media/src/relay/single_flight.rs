@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use bytes::Bytes;
-use interflow_types::{ErrorKind, ResponseHead, Url};
+use interflow_types::{Body, ErrorKind, ResponseHead, Url};
 use parking_lot::Mutex;
 use tokio::task::{AbortHandle, JoinError};
 
@@ -35,6 +35,8 @@ pub(super) struct SharedFetchState {
     // Readers of the body; the task that fills the cache may stop when there are none.
     pub(super) readers: usize,
     pub(super) wakers: Vec<Waker>,
+    /// What follows the chunks of a body that is too long, for the first reader that gets there.
+    pub(super) rest: Option<Body>,
     /// Number of requests waiting for the head.
     waiting: usize,
     // Aborts the fetch; only set until the head has arrived.
@@ -61,7 +63,7 @@ pub(super) enum FetchStage {
     Whole(Arc<FetchHead>, Instant),
     /// The body was cut off: readers get what has arrived, then the error.
     Broken(Arc<FetchHead>, ErrorKind, String),
-    /// The body exceeds the sharing limit: readers continue alone, with a request for the rest.
+    /// The body exceeds the sharing limit: one reader continues with it, the others with a request for the rest.
     TooLong(Arc<FetchHead>),
 }
 

@@ -22,12 +22,6 @@ pub enum FileLayout {
 }
 
 impl IndexedFile {
-    /// What identifies the version of the file: a strong entity tag, or its date.
-    pub fn validator(&self) -> Option<&str> {
-        let headers = &self.head.headers;
-        headers.get_str("etag").filter(|e| !e.starts_with("W/")).or_else(|| headers.get_str("last-modified"))
-    }
-
     /// Whether a response of the origin refers to the same version of the file. Fields that are missing in both count
     /// as equal.
     pub fn is_same(&self, head: &ResponseHead) -> bool {

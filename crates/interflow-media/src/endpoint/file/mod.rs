@@ -20,7 +20,7 @@ use super::request::MediaRequest;
 use crate::bmff::{BoxHeader, SegmentIndex, boxes};
 use crate::cenc::{ContentKeyRing, IndexProbe, InitSegment};
 use crate::relay::body_parts::{chain_body, slice_body};
-use crate::relay::resume::content_range;
+use crate::relay::resume::{content_range, validator};
 use crate::relay::{FetchRequest, MediaAddress, header_filter};
 
 /// Maximum number of requests for locating a file's index.
@@ -56,7 +56,10 @@ impl MediaRequest<'_> {
             };
             let file = match opened {
                 FileProbe::File(file) => file,
-                FileProbe::Other(response) => return self.unranged(response, keys, init).await,
+                FileProbe::Other(response) => {
+                    let Response { head, body } = unranged(response, keys, init).await?;
+                    return Ok(self.track_stream(Response { head, body: permit.attach_to(body) }, &ask));
+                }
             };
             self.state.files.insert(id, Arc::clone(&file));
             if let Some(response) = self.ranged(&ask, &file, &keys, init.clone()).await? {
@@ -84,26 +87,6 @@ impl MediaRequest<'_> {
         self.asked.params.apply_header_overrides(&mut head.headers, true);
         let body = if self.head.method == Method::HEAD { Body::Empty } else { body };
         Response { head, body: self.track(body, "stream", origin) }
-    }
-
-    /// A response without ranges: a file is decrypted as a stream, anything else is relayed. The player cannot seek
-    /// then.
-    async fn unranged(
-        self,
-        response: Response,
-        keys: ContentKeyRing,
-        init: Option<Arc<InitSegment>>,
-    ) -> EndpointResult {
-        let mut head = header_filter::response_head(&response.head);
-        let mut body = response.body;
-        if head.status == StatusCode::OK {
-            let _ = head.headers.set("Accept-Ranges", "none");
-            // A missing key is detected before the first clear byte, so it is reported before the response head is
-            // sent.
-            body = decrypt::wait_for_first_bytes(decrypt::segment(keys, init, 0, body)?).await?;
-        }
-        self.asked.params.apply_header_overrides(&mut head.headers, true);
-        Ok(Response { head, body: if self.head.method == Method::HEAD { Body::Empty } else { body } })
     }
 
     /// Reads the index of a file with ranges, or finds that it has none. Fetches headers and the index only, never
@@ -205,7 +188,7 @@ impl MediaRequest<'_> {
             (head.status, head.reason) = (StatusCode::NOT_MODIFIED, Bytes::from_static(b"Not Modified"));
             return Ok(Some(Response { head, body: Body::Empty }));
         }
-        let holds = client.get_str("if-range").is_none_or(|v| file.validator() == Some(v));
+        let holds = client.get_str("if-range").is_none_or(|v| validator(&file.head) == Some(v));
         let range = client.get_str("range").filter(|_| holds);
         let requested = match RequestedRange::read(range, file.length) {
             RequestedRange::Nothing => {
@@ -343,6 +326,18 @@ fn is_border(data: &[u8], at: u64, length: u64) -> bool {
     let box_types = [b"moof", b"styp", b"sidx", b"emsg", b"prft", b"ftyp", b"moov", b"mfra", b"ssix"];
     let fits = header.size.is_none_or(|s| s <= length.saturating_sub(at));
     fits && box_types.iter().any(|k| header.kind.0 == **k)
+}
+
+/// A response without ranges: a file is decrypted as a stream, anything else is relayed. The player cannot seek then.
+async fn unranged(response: Response, keys: ContentKeyRing, init: Option<Arc<InitSegment>>) -> EndpointResult {
+    let mut head = header_filter::response_head(&response.head);
+    let mut body = response.body;
+    if head.status == StatusCode::OK {
+        let _ = head.headers.set("Accept-Ranges", "none");
+        // A missing key is detected before the first clear byte, so it is reported before the response head is sent.
+        body = decrypt::wait_for_first_bytes(decrypt::segment(keys, init, 0, body)?).await?;
+    }
+    Ok(Response { head, body })
 }
 
 #[cfg(test)]
