@@ -38,6 +38,6 @@ UI_FLOWS ?= $(or $(FLOWS),1000000)
 UI_MINUTES ?= $(or $(MINUTES),5)
 ui-million: ui/dist/index.html ## Measure the web UI over 1,000,000 recorded flows (bench/results/ui.json; about UI_MINUTES + 5 minutes)
 	@$(CARGO) build --locked -p interflow-store --example record_many
-	@test -n "$$INTERFLOW_BIN" || $(CARGO) build --locked --release -p interflow
+	@test -n "$${INTERFLOW_BIN:-}" || $(CARGO) build --locked --release -p interflow
 	@cd ui && INTERFLOW_BIN=$${INTERFLOW_BIN:-$(abspath $(INTERFLOW))} RECORD_MANY=$(abspath $(TARGET_DIR))/debug/examples/record_many \
 		UI_FLOWS=$(UI_FLOWS) UI_MINUTES=$(UI_MINUTES) npm run million

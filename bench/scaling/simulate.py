@@ -250,4 +250,5 @@ def main():
     print(text["plans"], text["queue"], text["outage"], text["money"], sep="\n\n")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -81,7 +81,10 @@ def archive():
     where = SCRATCH / "archive"
     where.mkdir()
     run("tar", "-xzf", FILES / f"{ARCHIVE}.tar.gz", "-C", where)
-    check("archive: the program runs", answers(where / ARCHIVE / "interflow"))
+    program = where / ARCHIVE / "interflow"
+    check("archive: the program runs", answers(program))
+    if not SMALL:
+        check("archive: the web UI is in the program", re.search(rb"assets/[\w-]+\.js", program.read_bytes()))
     wanted = ["man/interflow.1", "completions/_interflow", "interflow.service", "LICENSE-MIT", "THIRD-PARTY-LICENSES.txt", "interflow.cdx.json"]
     check("archive: its documents are there", all((where / ARCHIVE / path).stat().st_size for path in wanted))
     licences = (where / ARCHIVE / "THIRD-PARTY-LICENSES.txt").read_text()
