@@ -49,6 +49,19 @@ it('the query and the credentials have fields of their own', async () => {
   await page.getByRole('textbox', { name: 'Token' }).fill('t0ken');
   await page.getByRole('tab', { name: /^Headers/ }).click();
   expect(await field('Header fields').inputValue()).toBe('Accept: */*\nAuthorization: Bearer t0ken');
+  // A key in a field of any name is typed letter by letter, and can go into another field.
+  await page.getByRole('tab', { name: /^Authorization/ }).click();
+  await page.getByLabel('Kind').selectOption('key');
+  const [name, key] = [page.getByLabel('Field', { exact: true }), page.getByLabel('Key', { exact: true })];
+  for (const one of ['X-Own', 'X-Other']) {
+    await name.fill(one);
+    await name.blur();
+    await key.press('End');
+    await key.pressSequentially('abc');
+  }
+  expect([await page.getByLabel('Kind').inputValue(), await key.inputValue()]).toEqual(['key', 'abcabc']);
+  await page.getByRole('tab', { name: /^Headers/ }).click();
+  expect(await field('Header fields').inputValue()).toBe('Accept: */*\nX-Other: abcabc');
   await page.getByRole('button', { name: 'Clear' }).click();
 });
 
@@ -100,6 +113,10 @@ describe('a request from nothing', () => {
     await page.getByLabel('Expected value 2').fill('Genève');
     await page.getByRole('button', { name: 'Send', exact: true }).click();
     await page.getByText('2 of 2 hold').waitFor();
+    // The results stay with their assertions.
+    await page.getByRole('button', { name: 'Remove assertion 1' }).click();
+    await page.getByText('1 of 1 hold').waitFor();
+    expect(await page.getByText(/^✓/).allTextContents()).toEqual(['✓ $.customer.address.city is Genève']);
   });
 
   it('is shown as code', async () => {

@@ -215,6 +215,19 @@ describe('notes', () => {
     await box.press('Enter');
     expect(await page.evaluate('window.pwned')).toBeUndefined();
   });
+
+  it('that are half written stay while their tags change', async () => {
+    await page.locator('.entry', { hasText: 'please fix' }).click();
+    await page.getByRole('button', { name: 'Comment on the conversation' }).click();
+    const comment = page.getByLabel('Comment', { exact: true });
+    await expect.poll(() => comment.inputValue()).toContain('slower than before');
+    await comment.fill('half written');
+    const tag = page.getByRole('button', { name: 'Remove the tag later' });
+    await tag.click();
+    await expect.poll(() => tag.count()).toBe(0);
+    expect(await comment.inputValue()).toBe('half written');
+    await page.getByRole('button', { name: 'Cancel', exact: true }).click();
+  });
 });
 
 it('five thousand messages stay fluent', async () => {

@@ -252,6 +252,49 @@ it('keys of Approvals decide the current item', async () => {
   expect(await (second.includes('five') ? six : five)).toBe(502);
 }, 60_000);
 
+it('keys of Approvals decide nothing behind a dialog, and a held one decides once', async () => {
+  await page.goto(`http://${world.admin}/approvals`);
+  await page.getByRole('button', { name: 'ask', exact: true }).click();
+  await page.getByText('Ask when no rule decides').waitFor();
+  const card = page.getByRole('article');
+  const answers = ['seven', 'eight', 'nine'].map((host) => world.send('/held', { authority: `${host}.invalid` }));
+  await expect.poll(() => card.count(), { timeout: 8000 }).toBe(3);
+  await page.keyboard.press('?');
+  await dialog('Help').waitFor();
+  for (const key of ['a', 'd']) await page.keyboard.press(key);
+  await page.keyboard.press('Escape');
+  await expect.poll(() => dialog('Help').count()).toBe(0);
+  expect(await card.count()).toBe(3);
+  for (let i = 0; i < 3; i += 1) await page.keyboard.down('d');
+  expect(await card.count()).toBe(2);
+  await page.keyboard.up('d');
+  for (let i = 0; i < 2; i += 1) await page.keyboard.press('d');
+  expect(await Promise.all(answers)).toEqual([403, 403, 403]);
+}, 60_000);
+
+it('a held key selects, pauses and deletes once', async () => {
+  await at('path:/one', ['j']);
+  const hold = async (key: string) => {
+    for (let i = 0; i < 4; i += 1) await page.keyboard.down(key);
+    await page.keyboard.up(key);
+  };
+  await hold('x');
+  await page.locator('footer').getByText('1 selected').waitFor();
+  await page.keyboard.press('x');
+  await hold('p');
+  expect(await page.getByRole('button', { name: 'Paused' }).getAttribute('aria-pressed')).toBe('true');
+  await page.keyboard.press('p');
+  const before = await rows().count();
+  await hold('d');
+  await expect.poll(() => rows().count()).toBe(before - 1);
+  await hold('u');
+  await expect.poll(() => rows().count()).toBe(before);
+  // What is repeated is to move.
+  await page.keyboard.press('Home');
+  await hold('j');
+  await expect.poll(selected).toBe(String(Math.min(4, before - 1) + 2));
+});
+
 it('no external requests and no console errors', () => {
   expect([world.complaints, world.strays]).toEqual([[], []]);
 });

@@ -38,8 +38,13 @@ it('a person logs in and comes back to the page that was asked for', async () =>
   const access = page.locator('#settings-access');
   await access.getByText('Anna Example').waitFor();
   expect(await access.textContent()).toContain('view, read_bodies, operate');
+  // The changes that could be undone hold the texts of the rules.
+  const edit = { file: 'rules.yaml', before: '', after: '# a secret of the rules', words: 'save the text' };
+  await page.evaluate((text) => sessionStorage.setItem('rule-edits', text), JSON.stringify([edit]));
+  await page.reload();
   await page.getByRole('button', { name: 'Log out' }).click();
   await page.getByRole('link', { name: 'Log in with Example ID' }).waitFor();
+  expect(await page.evaluate(() => JSON.stringify({ ...sessionStorage }))).not.toContain('secret');
   await page.context().close();
 });
 
@@ -86,6 +91,19 @@ it('a viewer sees flows, not their bodies, and controls that are disabled with t
   await page.getByText('may not change settings').first().waitFor();
   expect(await page.getByLabel('Record traffic', { exact: true }).isDisabled()).toBe(true);
   expect(await page.getByRole('heading', { name: 'Audit trail' }).count()).toBe(0);
+  await page.context().close();
+});
+
+it('a viewer sees the active rules, and is not told with every poll what is not theirs', async () => {
+  const page = await logIn(['staff'], '/');
+  await page.locator('.drawn .line[data-id]').first().waitFor();
+  const refused: string[] = [];
+  page.on('response', (response) => { if (response.status() === 403) refused.push(new URL(response.url()).pathname); });
+  await page.getByRole('link', { name: /^Rules/ }).click();
+  await page.getByRole('heading', { name: 'Active rules' }).waitFor();
+  // Two polls.
+  await page.waitForTimeout(4500);
+  expect([refused, await page.locator('.notice').count(), await page.getByRole('textbox', { name: 'Rules', exact: true }).count()]).toEqual([[], 0, 0]);
   await page.context().close();
 });
 

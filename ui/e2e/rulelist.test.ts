@@ -123,6 +123,24 @@ describe('a rule', () => {
     await expect.poll(names).toEqual(['first', 'second', 'third']);
   });
 
+  it('keeps its menu while the list changes', async () => {
+    await page.getByRole('button', { name: 'More for second' }).click();
+    const remove = page.getByRole('menuitem', { name: 'Delete' });
+    await remove.waitFor();
+    writeFileSync(path(), RULES.replace('rules:\n', 'rules:\n  - name: zeroth\n    then: { tag: zero }\n'));
+    await expect.poll(names).toEqual(['zeroth', 'first', 'second', 'third']);
+    await remove.click();
+    await expect.poll(names).toEqual(['zeroth', 'first', 'third']);
+  });
+
+  it('is found in the text from its form', async () => {
+    await page.getByRole('button', { name: 'More for third' }).click();
+    await page.getByRole('menuitem', { name: 'Edit…' }).click();
+    await page.getByRole('button', { name: 'Open the whole file at this rule' }).click();
+    await expect.poll(() => page.getByRole('dialog').count()).toBe(0);
+    await expect.poll(() => page.getByRole('textbox', { name: 'Rules', exact: true }).evaluate((n) => n.contains((n.getRootNode() as ShadowRoot).activeElement))).toBe(true);
+  });
+
   it('is edited in a form, which keeps comments and shows mistakes', async () => {
     await page.getByRole('button', { name: 'More for third' }).click();
     await page.getByRole('menuitem', { name: 'Edit…' }).click();

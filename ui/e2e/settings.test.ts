@@ -196,6 +196,35 @@ it('a setting and a section have addresses, and the navigation marks where one i
   await other.context().close();
 });
 
+it('a number that is emptied is no change, and one is written in its place', async () => {
+  const number = page.getByLabel('Refusals until a host counts as pinned', { exact: true });
+  const before = await number.inputValue();
+  await number.fill('7');
+  await expect.poll(() => bar().textContent()).toContain('1 change');
+  await number.fill('');
+  await expect.poll(() => bar().count()).toBe(0);
+  expect(await number.inputValue()).toBe('');
+  await number.pressSequentially('9');
+  await expect.poll(() => bar().textContent()).toContain('1 change');
+  await number.fill('');
+  await number.blur();
+  expect([await number.inputValue(), await bar().count()]).toEqual([before, 0]);
+});
+
+it('times are those of the clock of the reader', async () => {
+  const { key } = await world.api<{ key: { expires: string } }>('/keys', {
+    method: 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify({ owner: 'ada', expires: '2099-01-31T20:15:00Z' }),
+  }).then(async () => ({ key: (await world.api<{ keys: { expires: string }[] }>('/keys')).keys[0]! }));
+  expect(key.expires).toMatch(/^2099-01-31T20:15:00/);
+  const other = await world.page('/keys', { timezoneId: 'Asia/Tokyo' });
+  await other.getByRole('table', { name: 'Virtual keys' }).getByText('2099-02-01 05:15').waitFor();
+  await other.goto(`http://${world.admin}/settings`);
+  const { records } = await world.api<{ records: { time: string }[] }>('/audit?text=/keys&limit=1');
+  const local = new Date(Date.parse(records[0]!.time) + 9 * 3_600_000).toISOString().slice(0, 19).replace('T', ' ');
+  await other.getByRole('table', { name: 'Audit trail' }).getByText(local).first().waitFor();
+  await other.context().close();
+});
+
 it('a wrong value is explained and nothing is written', async () => {
   const before = file();
   await page.getByLabel('Keep flows for', { exact: true }).fill('soon');

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { formOf, ruleOf } from './ruleForm';
-import type { Rule } from './types';
+import { describeRule, type Rule } from './types';
 
 const rule = { id: '1', source: 'global', removable: true, used: 3, action: 'deny', hosts: ['a.test', '*.b.test'], containers: ['box'], until: '2027-01-31T12:00:00Z' } as unknown as Rule;
 
@@ -19,4 +19,15 @@ describe('the form of an access rule', () => {
     const spaced = { ...rule, processes: ['Google Chrome', 'node*'], users: ['Ann Lee'] };
     expect(ruleOf(formOf(spaced), spaced, 0)).toMatchObject({ processes: ['Google Chrome', 'node*'], users: ['Ann Lee'] });
   });
+
+  it('keeps commas in paths', () => {
+    const of = (paths: string) => ruleOf({ ...formOf(null), paths }, null, 0).paths;
+    expect([of('/a,b /c'), of('/a,b, /c\n/d')]).toEqual([['/a,b', '/c'], ['/a,b', '/c', '/d']]);
+    const commas = { ...rule, paths: ['/a,b', '/c,', '/d'] };
+    expect(ruleOf(formOf(commas), commas, 0).paths).toEqual(['/a,b', '/c,', '/d']);
+  });
+});
+
+it('the conditions of a rule name the containers', () => {
+  expect(describeRule({ action: 'allow', hosts: ['a.test'], containers: ['box', 'crate-*'] })).toBe('to a.test · container box, crate-*');
 });

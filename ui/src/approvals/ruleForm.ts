@@ -2,7 +2,7 @@
 import { SPANS } from './always';
 import type { NewRule, Rule, Verdict } from './types';
 
-/** Lists are written with commas or white space between their entries. */
+/** Lists are written with commas or white space between their entries; paths with white space, since they may hold commas. */
 export interface RuleForm {
   action: Verdict;
   hosts: string;
@@ -18,7 +18,7 @@ export interface RuleForm {
 
 const LISTS = ['hosts', 'ports', 'methods', 'paths', 'processes', 'users'] as const;
 /** Names may hold spaces. */
-const SPACED: readonly string[] = ['processes', 'users'];
+const SEPARATORS: Partial<Record<(typeof LISTS)[number], RegExp>> = { processes: /,/, users: /,/, paths: /,?\s+/ };
 const SECONDS: Record<string, number> = { m: 60, h: 3600, d: 86_400 };
 
 export function formOf(rule: Rule | null): RuleForm {
@@ -28,7 +28,7 @@ export function formOf(rule: Rule | null): RuleForm {
 
 /** The rule of a form. Conditions that the form does not have stay those of the edited rule. */
 export function ruleOf(form: RuleForm, edited: Rule | null, now: number): NewRule {
-  const listed = (name: (typeof LISTS)[number]) => form[name].split(SPACED.includes(name) ? /,/ : /[\s,]+/).map((one) => one.trim()).filter(Boolean);
+  const listed = (name: (typeof LISTS)[number]) => form[name].split(SEPARATORS[name] ?? /[\s,]+/).map((one) => one.trim()).filter(Boolean);
   const entries = LISTS.map((name) => [name, listed(name)] as const).filter(([, list]) => list.length > 0);
   const kept = (['agents', 'containers', 'sessions'] as const).flatMap((name) => (edited?.[name]?.length ? [[name, edited[name]] as const] : []));
   const until = form.span === 'keep' ? edited?.until : expiry(form.span, now);

@@ -14,7 +14,7 @@ export function describeRule(rule: Omit<RuleSpecInput, 'until' | 'note'>): strin
   const parts = [
     ...part('to', rule.hosts), ...part('port', rule.ports), ...part('method', rule.methods), ...part('path', rule.paths),
     ...part('by', rule.users), ...part('agent', rule.agents), ...part('process', rule.processes),
-    ...part('session', rule.sessions),
+    ...part('container', rule.containers), ...part('session', rule.sessions),
   ];
   return parts.join(' · ') || 'everything';
 }

@@ -66,6 +66,13 @@ PUT https://a.test/f
     ]);
     expect(read.notes.length).toBe(2);
   });
+  it('are kept where they are XML or HTML, and named where they are a file', () => {
+    const of = (body: string) => parseHttpFile(`POST http://a.test/\n\n${body}\n`);
+    for (const body of ['<a><b/></a>', '<?xml version="1.0"?>\n<a/>', '<!doctype html>', '<@']) expect([of(body).requests[0]!.body, of(body).notes]).toEqual([body, []]);
+    for (const body of ['< ./file.json', '<@ ./file.json', '<@latin1 ./file.json']) {
+      expect([of(body).requests[0]!.body, of(body).notes]).toEqual(['', ['http://a.test/: the body is the file ./file.json, which was not read']]);
+    }
+  });
   it('are written so that they can be read', () => {
     const { variables, requests } = parseHttpFile(file);
     const again = parseHttpFile(httpFile({ variables, requests }));

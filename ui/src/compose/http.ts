@@ -165,8 +165,10 @@ function requestOf(lines: string[], title: string, out: Collection & { notes: st
     out.notes.push(`${name || request.url}: a response handler was left out`);
     body.length = script;
   }
-  if (/^<\s*\S/.test(body[0] ?? '')) {
-    out.notes.push(`${name || request.url}: the body is the file ${body[0]!.slice(1).trim()}, which was not read`);
+  // `< ./file`, `<@ ./file` with its variables replaced, `<@latin1 ./file`; XML begins without a space.
+  const file = /^<(?:@[\w-]*)?\s+(\S.*)$/.exec(body[0] ?? '')?.[1];
+  if (file) {
+    out.notes.push(`${name || request.url}: the body is the file ${file.trim()}, which was not read`);
     body.length = 0;
   }
   request.body = body.join('\n').trim();

@@ -43,6 +43,11 @@ class ComposeState {
 
   /** The request as it was opened, saved or sent last. */
   private keptAs = '';
+  /** How many requests were opened. */
+  private opening = 0;
+  /** The collection whose variables are shown, and those that were written without one. */
+  private shown = '';
+  private ownerless = '';
 
   constructor() {
     this.set(blank());
@@ -62,9 +67,19 @@ class ComposeState {
     if (!this.isMessageUnsaved()) this.message = this.keptMessage = text;
   }
 
-  /** Called when the request has been saved or recorded. */
-  kept(): void {
-    this.keptAs = this.written();
+  /** The request as it is saved or sent, to be given to `kept`. */
+  asNow(): { opening: number; text: string } {
+    return { opening: this.opening, text: this.written() };
+  }
+
+  /** Whether no other request was opened since. */
+  isOpen({ opening }: { opening: number }): boolean {
+    return opening === this.opening;
+  }
+
+  /** Called when the request has been saved or recorded as it was then. */
+  kept(then = this.asNow()): void {
+    if (this.isOpen(then)) this.keptAs = then.text;
   }
 
   get kind(): RequestKind {
@@ -117,7 +132,9 @@ class ComposeState {
 
   /** Called when another collection is open: its variables, and the environment that was used with it last. */
   opened(): void {
-    this.variables = variablesText(this.library.collection.variables);
+    if (this.shown === '') this.ownerless = this.variables;
+    this.shown = this.library.name;
+    this.variables = this.shown === '' ? this.ownerless : variablesText(this.library.collection.variables);
     this.current = -1;
     this.use(loadPref(`environment:${this.library.name}`) ?? '', false);
   }
@@ -139,6 +156,7 @@ class ComposeState {
     this.body = request.body;
     this.assertions = request.assertions.map((a) => ({ ...a }));
     this.results = [];
+    this.opening += 1;
     this.kept();
   }
 }

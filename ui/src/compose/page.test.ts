@@ -77,3 +77,29 @@ it('a message that was filled in or sent is not unsaved, and does not stay for a
   page.set({ ...blank(), method: 'WEBSOCKET' });
   expect(page.message).toBe('');
 });
+
+it('variables that were written without a collection come back', () => {
+  page.variables = 'base = http://a.test';
+  page.library.name = 'one';
+  page.library.collection = { variables: [{ name: 'x', value: '1' }], requests: [] };
+  page.opened();
+  expect(page.variables).toBe('x = 1');
+  page.variables = 'x = 2';
+  page.library.name = '';
+  page.opened();
+  expect(page.variables).toBe('base = http://a.test');
+});
+
+it('what is typed or opened while a request is saved or sent is not kept with it', () => {
+  page.set({ ...blank(), url: 'http://a.test/' });
+  const saved = page.asNow();
+  page.body = 'typed meanwhile';
+  page.kept(saved);
+  expect([isAnyUnsaved(), page.isOpen(saved)]).toEqual([true, true]);
+  page.kept();
+  expect(isAnyUnsaved()).toBe(false);
+  const sent = page.asNow();
+  page.set({ ...blank(), url: 'http://b.test/' });
+  page.kept(sent);
+  expect([isAnyUnsaved(), page.isOpen(sent)]).toEqual([false, false]);
+});

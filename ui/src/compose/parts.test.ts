@@ -33,6 +33,18 @@ describe('credentials', () => {
     expect(withAuth('', { kind: 'bearer', token: '{{token}}' })).toBe('Authorization: Bearer {{token}}');
   });
 
+  it('replace those before in a field that is not known to carry any', () => {
+    const key = (field: string, text: string) => ({ kind: 'key', field, key: text }) as const;
+    const own = withAuth('Accept: */*', key('X-Own', 'k'), key('X-Own', ''));
+    expect(own).toBe('Accept: */*\nX-Own: k');
+    const longer = withAuth(own, key('X-Own', 'ke'), key('X-Own', 'k'));
+    expect(longer).toBe('Accept: */*\nX-Own: ke');
+    expect(withAuth(longer, key('X-Other', 'ke'), key('X-Own', 'ke'))).toBe('Accept: */*\nX-Other: ke');
+    expect(withAuth(longer, { kind: 'none' }, key('X-Own', 'ke'))).toBe('Accept: */*');
+    // Not another field of this name.
+    expect(withAuth('X-Own: mine', key('X-Own', 'k'), key('X-Own', ''))).toBe('X-Own: mine\nX-Own: k');
+  });
+
   it('are read from the header fields', () => {
     expect(authOf(fields)).toEqual({ kind: 'bearer', token: 'old' });
     expect(authOf('Authorization: Basic YW5uOnA6w6k=')).toEqual({ kind: 'basic', user: 'ann', password: 'p:é' });

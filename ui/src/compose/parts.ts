@@ -1,18 +1,6 @@
 // The query and the credentials of a request as fields, read from and written to its URL and header fields.
+import { formPairs, type Pair } from '../bodies/pairs';
 import { fromBase64, toBase64 } from '../lib/base64';
-
-export interface Pair {
-  name: string;
-  value: string;
-}
-
-function decoded(text: string): string {
-  try {
-    return decodeURIComponent(text.replace(/\+/g, ' '));
-  } catch {
-    return text;
-  }
-}
 
 /** Percent-encodes, but for variables, `{{name}}`. */
 function encoded(text: string): string {
@@ -28,11 +16,7 @@ const parts = (url: string): [string, string, string] => {
 
 /** The parameters of a URL's query, in order. */
 export function queryOf(url: string): Pair[] {
-  const [, query] = parts(url);
-  return query.split('&').filter(Boolean).map((pair) => {
-    const at = pair.indexOf('=');
-    return at < 0 ? { name: decoded(pair), value: '' } : { name: decoded(pair.slice(0, at)), value: decoded(pair.slice(at + 1)) };
-  });
+  return formPairs(parts(url)[1]);
 }
 
 /** The URL with these parameters; those without a name and a value are left out. */
@@ -82,12 +66,17 @@ export function isEmptyAuth(auth: Auth): boolean {
   return auth.kind === 'none' || (auth.kind === 'bearer' ? auth.token : auth.key) === '';
 }
 
-/** The header fields with these credentials in place of others; empty ones are none. */
-export function withAuth(fields: string, auth: Auth): string {
-  const others = fields.split('\n').filter((line) => !isAuth(line) && line.trim() !== '');
-  const line = isEmptyAuth(auth) ? ''
+/** The header field of credentials; empty ones have none. */
+function lineOf(auth: Auth): string {
+  return isEmptyAuth(auth) ? ''
     : auth.kind === 'bearer' ? `Authorization: Bearer ${auth.token}`
     : auth.kind === 'basic' ? `Authorization: Basic ${toBase64(new TextEncoder().encode(`${auth.user}:${auth.password}`))}`
     : auth.kind === 'key' ? `${auth.field.trim() || 'X-Api-Key'}: ${auth.key}` : '';
+}
+
+/** The header fields with these credentials in place of others; those `before` may be in a field that is not known to carry any. */
+export function withAuth(fields: string, auth: Auth, before: Auth = { kind: 'none' }): string {
+  const others = fields.split('\n').filter((line) => !isAuth(line) && line !== lineOf(before) && line.trim() !== '');
+  const line = lineOf(auth);
   return [...others, ...(line ? [line] : [])].join('\n');
 }

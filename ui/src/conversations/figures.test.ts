@@ -1,6 +1,6 @@
 // Formatting of token counts and costs.
 import { describe, expect, it } from 'vitest';
-import { ago, cached, cost, money, sign, textOf, tokens } from './figures';
+import { cached, cost, money, sign, textOf, tokens } from './figures';
 import type { Exchange, Used } from './types';
 
 const used = (input: number, cost: number, unpriced = 0): Used => ({
@@ -13,7 +13,6 @@ describe('figures', () => {
       ['0', '950', '1.89k', '8.05k', '10.0k', '12.3k', '100k', '156k', '999k', '1.00M', '2.50M'],
     );
     expect([0, 0.00042, 0.0123, 0.5, 12.345].map(money)).toEqual(['$0', '$0.00042', '$0.012', '$0.500', '$12.35']);
-    expect([0, 61, 7200, 200_000].map((s) => ago(1e12 - s * 1e6, 1e9))).toEqual(['0 s', '1 min', '2 h', '2 d']);
   });
 
   it('indicate unknown prices', () => {

@@ -21,15 +21,6 @@ export function cost(used: Used): string {
   return (used.unpriced > 0 ? '≥ ' : '') + money(used.cost);
 }
 
-/** Time since a moment (microseconds), in the largest unit that fits. */
-export function ago(micros: number, now = Date.now()): string {
-  const seconds = Math.max(0, Math.round(now / 1000 - micros / 1e6));
-  if (seconds < 60) return `${seconds} s`;
-  if (seconds < 3600) return `${Math.floor(seconds / 60)} min`;
-  if (seconds < 86_400) return `${Math.floor(seconds / 3600)} h`;
-  return `${Math.floor(seconds / 86_400)} d`;
-}
-
 /** Share of the prompt read from the provider's cache, in percent. */
 export function cached(exchange: Exchange): number | null {
   const usage = exchange.usage;

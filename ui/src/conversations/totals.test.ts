@@ -22,7 +22,14 @@ describe('buckets', () => {
     const bars = bucketsOf(totals, 'model', ['x', 'y'], 'day', at('2026-11-23T08:00'), at('2026-11-25T12:00'));
     expect(bars.map((b) => b.parts.map((p) => p.used.cost))).toEqual([[3, 2, 0], [0, 0, 0], [0, 0, 1]]);
     expect(bars.map((b) => b.failed)).toEqual([0, 0, 1]);
-    expect(bucketsOf([], 'model', [], 'hour', 0, at('2026-11-25T12:00')).length).toBe(400);
+  });
+
+  it('are the latest ones, if there are too many', () => {
+    const hours = (since: string, until: string) => bucketsOf([total('2026-11-25T11:00', 'x', 3)], 'model', [], 'hour', at(since), at(until));
+    const bars = hours('2026-10-26T12:00', '2026-11-25T12:30');
+    expect([bars.length, bars[0]!.from, bars.at(-1)!.from]).toEqual([400, at('2026-11-25T12:30') - 399.5 * 3600e6, at('2026-11-25T12:00')]);
+    expect(bars.at(-2)!.used.cost).toBe(3);
+    expect(hours('2026-11-24T12:20', '2026-11-25T12:30')[0]!.from).toBe(at('2026-11-24T12:00'));
   });
 
   it('count what the server dates before the range within its first', () => {

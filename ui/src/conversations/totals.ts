@@ -42,8 +42,9 @@ export function nextOf(micros: number, unit: Unit): number {
   return at.getTime() * 1000;
 }
 
-/** Most buckets that are drawn. */
+/** Most buckets that are drawn: the latest ones. */
 const MAX_BUCKETS = 400;
+const LENGTHS: Record<Unit, number> = { hour: 3600e6, day: 86_400e6, week: 7 * 86_400e6 };
 
 /** Sums by name, the largest first. */
 export function namedSums(totals: Total[], key: GroupKey, weight: (sum: Sum) => number): NamedSum[] {
@@ -56,7 +57,9 @@ export function namedSums(totals: Total[], key: GroupKey, weight: (sum: Sum) => 
 /** The buckets of a range, also the empty ones; names behind the last of `names` are summed up in one more part. */
 export function bucketsOf(totals: Total[], key: GroupKey, names: string[], unit: Unit, since: number, until: number): Bucket[] {
   const found = new Map<number, Bucket>();
-  for (let from = beginOf(since, unit); from < until && found.size < MAX_BUCKETS; from = nextOf(from, unit)) {
+  const earliest = until - MAX_BUCKETS * LENGTHS[unit];
+  const begin = beginOf(Math.max(since, earliest), unit);
+  for (let from = since < earliest && begin < earliest ? nextOf(begin, unit) : begin; from < until; from = nextOf(from, unit)) {
     found.set(from, { from, to: nextOf(from, unit), ...empty(), parts: Array.from({ length: names.length + 1 }, empty) });
   }
   for (const t of totals) {

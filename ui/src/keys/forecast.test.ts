@@ -58,6 +58,8 @@ describe('a budget', () => {
     expect(usedUpOn(budget(5), NOW)).toBe('2026-11-20');
     expect(usedUpOn(budget(2), NOW)).toBeNull();
     expect(usedUpOn(budget(10), NOW)).toBeNull();
+    // Later than a date can be.
+    expect(usedUpOn(budget(0.000001, 1e9), NOW)).toBeNull();
     expect(usedUpOn(budget(5), Date.parse('2026-11-01T09:00:00Z'))).toBeNull();
   });
 

@@ -83,7 +83,10 @@ export function usedUpOn(counter: Counter, now: number): string | null {
   const begin = start(isMonth ? `${today.slice(0, 7)}-01` : today);
   const elapsed = now - begin;
   if (elapsed < (isMonth ? DAY_MS : DAY_MS / 24)) return null;
-  const end = new Date(begin + (counter.limit / counter.used) * elapsed).toISOString();
+  const at = begin + (counter.limit / counter.used) * elapsed;
+  // Certainly not this month, and perhaps later than a date can be.
+  if (at > now + 32 * DAY_MS) return null;
+  const end = new Date(at).toISOString();
   if (isMonth) return end.slice(0, 7) === today.slice(0, 7) ? end.slice(0, 10) : null;
   return end.slice(0, 10) === today ? `${end.slice(11, 16)} UTC` : null;
 }

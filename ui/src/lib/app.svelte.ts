@@ -87,6 +87,13 @@ class AppState {
     this.page = page;
   }
 
+  /** Follows a link to a page here, unless the browser is to open it elsewhere. */
+  follow(event: MouseEvent, page: Page, search = ''): void {
+    if (event.metaKey || event.ctrlKey || event.shiftKey || event.button !== 0) return;
+    event.preventDefault();
+    this.navigate(page, search);
+  }
+
   path(page: Page): string {
     return PATHS[page];
   }
@@ -143,6 +150,16 @@ class AppState {
     const notice = this.notices.findLast((n) => n.action?.label === 'Undo');
     notice?.action?.run();
     if (notice) void this.dismiss(notice.id);
+  }
+
+  /** Copies a text, and says so. */
+  async copied(text: string, words = 'Copied'): Promise<void> {
+    try {
+      await copy(text);
+      this.notify(words);
+    } catch (error) {
+      this.notifyError(error);
+    }
   }
 
   notifyError(error: unknown): void {

@@ -1,4 +1,5 @@
 // An edited file of the instance: current text, the version the edits are based on, and the version on disk.
+import { NewestRead } from './newestRead';
 import { watchUnsaved } from './unsaved';
 
 /** Unsaved edits of files that are not open; restored when the file is opened again. */
@@ -15,11 +16,11 @@ export class Draft {
   readonly changed = $derived(this.text !== this.saved);
   /** The file has CRLF line endings; the editor works with LF. */
   private crlf = false;
+  private readonly opening = new NewestRead();
 
   constructor(private readonly source: (file: string) => Promise<string>) {}
 
-  private async read(file: string): Promise<string> {
-    const raw = await this.source(file);
+  private lines(raw: string): string {
     this.crlf = raw.includes('\r\n');
     return raw.replaceAll('\r\n', '\n');
   }
@@ -29,15 +30,18 @@ export class Draft {
     return this.crlf ? text.replaceAll('\n', '\r\n') : text;
   }
 
-  /** Opens a file and restores its unsaved edits. */
-  async open(file: string): Promise<void> {
-    const disk = await this.read(file);
+  /** Opens a file and restores its unsaved edits; returns whether it did, or another file was asked for meanwhile. */
+  async open(file: string): Promise<boolean> {
+    const raw = await this.opening.read(() => this.source(file));
+    if (raw === undefined) return false;
     this.stash();
-    this.begin(file, disk);
+    this.begin(file, raw);
+    return true;
   }
 
   /** As `open`, with a text that is already loaded. */
-  begin(file: string, disk: string): void {
+  begin(file: string, raw: string): void {
+    const disk = this.lines(raw);
     const before = stashed.get(file);
     stashed.delete(file);
     [this.file, this.text, this.saved] = [file, before?.text ?? disk, before?.saved ?? disk];
@@ -49,9 +53,11 @@ export class Draft {
   async poll(): Promise<boolean> {
     const { file } = this;
     if (!file) return false;
-    const disk = await this.read(file);
-    if (file !== this.file || disk === this.saved) {
-      if (file === this.file) this.diskText = null;
+    const raw = await this.source(file);
+    if (file !== this.file) return false;
+    const disk = this.lines(raw);
+    if (disk === this.saved) {
+      this.diskText = null;
       return false;
     }
     if (this.changed && this.text !== disk) {
@@ -72,8 +78,15 @@ export class Draft {
     if (this.diskText !== null) [this.saved, this.diskText] = [this.diskText, null];
   }
 
-  /** Stashes unsaved edits until the file is opened again. */
+  /** Called when this text of the file was saved, which may not be the open one any more. */
+  wrote(file: string, text: string): void {
+    if (file === this.file) this.saved = text;
+    else if (stashed.get(file)?.text === text) stashed.delete(file);
+  }
+
+  /** Stashes unsaved edits until the file is opened again. A file that is still loading is not opened any more. */
   stash(): void {
+    this.opening.change();
     if (this.file && this.changed) stashed.set(this.file, { text: this.text, saved: this.saved });
   }
 }

@@ -1,6 +1,7 @@
 // Edits are never lost to changes on disk, nor the other way round.
 import { beforeEach, describe, expect, it } from 'vitest';
 import { Draft } from './draft.svelte';
+import { isAnyUnsaved } from './unsaved';
 
 let disk: Record<string, string>;
 const draft = () => new Draft((file) => Promise.resolve(disk[file] ?? ''));
@@ -67,5 +68,49 @@ describe('an edited file', () => {
     expect(d.asFile('x\nz\n')).toBe('x\r\nz\r\n');
     await d.open('b');
     expect(d.asFile('x\n')).toBe('x\n');
+  });
+
+  it('is the one that was asked for last, and none once the page is left', async () => {
+    const answers: ((text: string) => void)[] = [];
+    const d = new Draft(() => new Promise((done) => answers.push(done)));
+    const [a, b] = [d.open('a'), d.open('b')];
+    answers[1]!('two\n');
+    answers[0]!('one\r\n');
+    expect([await a, await b, d.file, d.text, d.asFile('x\n')]).toEqual([false, true, 'b', 'two\n', 'x\n']);
+    d.text = 'mine';
+    const polled = d.poll();
+    const c = d.open('c');
+    answers[3]!('three');
+    expect(await c).toBe(true);
+    // What is read late of another file says nothing about the lines of this one.
+    answers[2]!('two\r\n');
+    expect([await polled, d.asFile('x\n')]).toEqual([false, 'x\n']);
+    const back = d.open('b');
+    d.stash();
+    answers[4]!('two\n');
+    expect([await back, d.file]).toEqual([false, 'c']);
+    const later = new Draft(() => Promise.resolve('two\n'));
+    await later.open('b');
+    expect(later.text).toBe('mine');
+    later.put('two\n');
+  });
+
+  it('that was saved while another one was opened is not unsaved', async () => {
+    const d = draft();
+    await d.open('a');
+    d.text = 'mine';
+    await d.open('b');
+    d.wrote('a', 'mine');
+    expect([isAnyUnsaved(), d.saved, d.changed]).toEqual([false, 'two', false]);
+    d.text = 'more';
+    d.wrote('b', 'mor');
+    expect([d.saved, d.changed]).toEqual(['mor', true]);
+  });
+
+  it('that was loaded with the page follows the disk, too, with CRLF', async () => {
+    disk['a'] = 'x\r\n';
+    const d = draft();
+    d.begin('a', disk['a']);
+    expect([d.text, d.asFile('y\n'), await d.poll()]).toEqual(['x\n', 'y\r\n', false]);
   });
 });

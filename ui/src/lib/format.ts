@@ -46,8 +46,9 @@ export function rate(perSecond: number): string {
   return perSecond < 9.95 ? perSecond.toFixed(1) : count(perSecond);
 }
 
-function two(n: number): string {
-  return String(n).padStart(2, '0');
+/** A number with leading zeros, in two digits. */
+export function two(n: number, digits = 2): string {
+  return String(n).padStart(digits, '0');
 }
 
 /** Time of day of a timestamp (microseconds), with the date if it is not today. */
@@ -66,6 +67,12 @@ export function relative(micros: number, now = Date.now()): string {
   if (seconds < 60) return `${Math.floor(seconds)} s`;
   if (seconds < 3600) return `${Math.floor(seconds / 60)} min`;
   return seconds < 86400 ? `${Math.floor(seconds / 3600)} h` : `${Math.floor(seconds / 86400)} d`;
+}
+
+/** The same as a sentence says it: `now`, `12 s ago`. */
+export function ago(micros: number, now = Date.now()): string {
+  const text = relative(micros, now);
+  return text === 'now' ? text : `${text} ago`;
 }
 
 /** Time of day of a timestamp (microseconds), whatever its day. */

@@ -64,15 +64,6 @@ export function parse(text: string): Node[] {
   return found;
 }
 
-/** The decoded value of a string token. */
-export function unquoted(raw: string): string {
-  try {
-    return String(JSON.parse(raw));
-  } catch {
-    return raw;
-  }
-}
-
 /** JSON with new white space; numbers and escapes stay as written. */
 export function indented(nodes: Node[]): string {
   return nodes.map((node) => indentedNode(node, '')).join('\n');

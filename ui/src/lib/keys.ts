@@ -103,7 +103,15 @@ export interface Pressed {
   metaKey: boolean;
   altKey: boolean;
   shiftKey: boolean;
+  /** Whether the key is held down and repeats itself. */
+  repeat?: boolean;
 }
+
+/** What a held key repeats; everything else it does once. */
+const REPEATED: Action[] = ['next', 'previous', 'pageDown', 'pageUp', 'first', 'last', 'nextTab', 'previousTab'];
+
+/** Whether a dialog or a menu is open, behind which no key of the page acts. */
+export const isCovered = (): boolean => document.querySelector('dialog[open], [role=menu]') !== null;
 
 function written(event: Pressed): string {
   const held = (event.ctrlKey || event.metaKey ? 'Ctrl+' : '') + (event.altKey ? 'Alt+' : '');
@@ -139,11 +147,11 @@ export const keyOfPage = (page: string): string => BINDINGS.find((b) => pageOfAc
 /** The page that an action goes to; undefined for the others. */
 export const pageOfAction = (action: Action): string | undefined => /^go([A-Z]\w*)$/.exec(action)?.[1]!.toLowerCase();
 
-/** The action bound to a key press. */
+/** The action bound to a key press; none for a held key that would repeat what is done once. */
 export function actionOf(event: Pressed, onTraffic: boolean): Action | null {
   const wanted = written(event);
   const found = BINDINGS.find((b) => (onTraffic || !b.traffic) && b.keys.includes(wanted));
-  return found?.action ?? null;
+  return found && (!event.repeat || REPEATED.includes(found.action)) ? found.action : null;
 }
 
 /** Kinds of `<input>` in which nothing is typed. */

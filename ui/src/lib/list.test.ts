@@ -36,7 +36,7 @@ describe('the window', () => {
 describe('loaded rows', () => {
   it('insert new flows at the top, and replace known ones', () => {
     const s = new Segment();
-    s.reset(flows(5, 1), 0, 5, true);
+    s.reset(flows(5, 1), 0, 5);
     const merged = s.merge([flow(6, 'open'), flow(3, 'failed'), flow(7)], '000005');
     expect(merged).toEqual({ added: 2, above: 2 });
     expect([ids(s), s.total]).toEqual([[7, 6, 5, 4, 3, 2, 1], 7]);
@@ -46,27 +46,27 @@ describe('loaded rows', () => {
   });
   it('insert late matches in order', () => {
     const s = new Segment();
-    s.reset([flow(9), flow(5)], 0, 2, true);
+    s.reset([flow(9), flow(5)], 0, 2);
     expect(s.merge([flow(7)], '000009')).toEqual({ added: 1, above: 0 });
     expect(ids(s)).toEqual([9, 7, 5]);
   });
   it('count flows above the loaded rows once, even if updated twice', () => {
     const s = new Segment();
-    s.reset(flows(500, 401), 1000, 5000, true);
+    s.reset(flows(500, 401), 1000, 5000);
     s.merge([flow(900, 'open')], '000480');
     s.merge([flow(900, 'complete')], '000480');
     expect([s.base, s.total]).toEqual([1001, 5001]);
   });
   it('stay bounded while flows arrive, and track dropped ones', () => {
     const s = new Segment();
-    s.reset(flows(100, 1), 0, 100, true);
+    s.reset(flows(100, 1), 0, 100);
     for (let n = 101; n <= 9000; n += 100) s.merge(flows(n + 99, n), undefined);
     expect([s.rows.length, s.total, s.base]).toEqual([4000, 9000, 0]);
     expect([s.at(0)?.id, s.at(3999)?.id, s.at(4000)]).toEqual(['009000', '005001', undefined]);
   });
   it('grow downwards by pages until the end is known', () => {
     const s = new Segment();
-    s.reset(flows(50, 41), 0, 100, true);
+    s.reset(flows(50, 41), 0, 100);
     s.append(flows(40, 31), false);
     expect([s.end, s.total]).toEqual([20, 100]);
     s.append(flows(30, 29), true);
@@ -74,20 +74,20 @@ describe('loaded rows', () => {
   });
   it('correct their base when the top is reached, and shift the view', () => {
     const s = new Segment();
-    s.reset(flows(50, 41), 30, 100, false);
+    s.reset(flows(50, 41), 30, 100);
     expect(s.prepend(flows(55, 51), true)).toBe(-25);
-    expect([s.base, s.exact, s.at(0)?.id]).toEqual([0, true, '000055']);
+    expect([s.base, s.at(0)?.id]).toEqual([0, '000055']);
   });
   it('adjust the base if there are more rows above than estimated', () => {
     const s = new Segment();
-    s.reset(flows(50, 41), 2, 100, false);
+    s.reset(flows(50, 41), 2, 100);
     const moved = s.prepend(flows(55, 51), false);
     expect([moved, s.base, s.total]).toEqual([1003, 1000, 1103]);
     expect(s.indexOf('000055')).toBe(1000);
   });
   it('remove deleted flows', () => {
     const s = new Segment();
-    s.reset(flows(5, 1), 0, 5, true);
+    s.reset(flows(5, 1), 0, 5);
     s.remove(new Set(['000004', '000099']));
     expect([ids(s), s.total, s.indexOf('000003'), s.indexOf('000004')]).toEqual([[5, 3, 2, 1], 4, 1, -1]);
   });

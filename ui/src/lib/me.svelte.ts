@@ -13,9 +13,8 @@ class Caller {
   /** Null until it is known, and if it cannot be read: nothing is hidden then. */
   me = $state.raw<Me | null>(null);
 
-  constructor() {
-    void this.load();
-  }
+  /** Ends when it is known, or cannot be read. */
+  readonly known = this.load();
 
   async load(): Promise<void> {
     try {

@@ -1,6 +1,6 @@
 // A read that returns late does not bring back what was before.
-import { describe, expect, it } from 'vitest';
-import { NewestRead } from './newestRead';
+import { describe, expect, it, vi } from 'vitest';
+import { NewestRead, soon } from './newestRead';
 
 /** A request that is answered when the test says so. */
 function request() {
@@ -37,4 +37,27 @@ describe('a read', () => {
     expect(await Promise.all(results)).toEqual([undefined, undefined]);
     expect(await reads.read(() => Promise.resolve('with the tag'))).toBe('with the tag');
   });
+});
+
+it('a check comes after a rest, and does not count once it is ended', async () => {
+  vi.useFakeTimers();
+  const shown: string[] = [];
+  const begin = ({ get }: { get: () => Promise<string> }) => soon(get, (found) => shown.push(found), (error) => shown.push(String(error)));
+  const [never, late, newest, failing] = [request(), request(), request(), request()];
+  begin(never)();
+  const end = begin(late);
+  await vi.advanceTimersByTimeAsync(300);
+  end();
+  begin(newest);
+  await vi.advanceTimersByTimeAsync(300);
+  newest.answer('newest');
+  late.answer('late');
+  never.answer('never');
+  await vi.advanceTimersByTimeAsync(300);
+  begin(failing);
+  await vi.advanceTimersByTimeAsync(300);
+  failing.fail(new Error('gone'));
+  await vi.advanceTimersByTimeAsync(0);
+  expect(shown).toEqual(['newest', 'Error: gone']);
+  vi.useRealTimers();
 });

@@ -13,8 +13,6 @@ export class Segment {
   base = 0;
   /** Rows in the whole list; may be an estimate. */
   total = 0;
-  /** Whether `base` is exact: it was reached from the top page by page. */
-  exact = true;
   private counted = new Set<string>();
 
   get end(): number {
@@ -25,11 +23,10 @@ export class Segment {
     return this.rows[index - this.base];
   }
 
-  reset(rows: Summary[], base: number, total: number, exact: boolean): void {
+  reset(rows: Summary[], base: number, total: number): void {
     this.rows = rows;
     this.base = base;
     this.total = Math.max(total, base + rows.length);
-    this.exact = exact;
     this.counted.clear();
   }
 
@@ -62,7 +59,6 @@ export class Segment {
     let moved = 0;
     if (atTop) {
       moved = -this.base;
-      this.exact = true;
     } else if (this.base <= 0) {
       moved = 1000 - this.base;
     }

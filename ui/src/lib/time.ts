@@ -1,4 +1,5 @@
 // Branded types for API timestamps and durations, so that they cannot be confused with each other or with seconds.
+import { two } from './format';
 
 declare const unit: unique symbol;
 
@@ -20,7 +21,6 @@ export function ago(since: UnixMicros, now: number): Micros {
 /** `0:27`, `14:59`, `2:03:00`. */
 export function countdown(span: Micros): string {
   const whole = Math.round(span / 1e6);
-  const two = (n: number) => String(n).padStart(2, '0');
   const [hours, minutes, seconds] = [Math.floor(whole / 3600), Math.floor((whole % 3600) / 60), whole % 60];
   return hours > 0 ? `${hours}:${two(minutes)}:${two(seconds)}` : `${minutes}:${two(seconds)}`;
 }

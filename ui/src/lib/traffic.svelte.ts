@@ -32,6 +32,11 @@ const ARRIVAL = 400;
 /** Minimum interval between two total counts, in milliseconds. */
 const RECOUNT = 10_000;
 
+/** Flows that are deleted once that cannot be undone any more. Another table hides them, too, once this one is left. */
+const hidden = new Set<string>();
+/** The table that is shown when a deletion is carried out or undone. */
+let shown: Traffic | null = null;
+
 export class Traffic {
   query = $state('');
   /** Syntax error of the query; the rows are those of the last valid one. */
@@ -44,8 +49,6 @@ export class Traffic {
   row = $state(ROW);
   selected = $state<string | null>(null);
   selection = new SvelteSet<string>();
-  /** Flows that are deleted once that cannot be undone any more. */
-  private hidden = new Set<string>();
   paused = $state(false);
   /** The flow that has just arrived at the top, for a moment; none while many arrive. */
   arrived = $state<string | null>(null);
@@ -72,6 +75,7 @@ export class Traffic {
   private unseenIds = new Set<string>();
   private lastArrival = 0;
   private arrivalTimer: ReturnType<typeof setTimeout> | undefined;
+  /** Whether updates were missed: the list is loaded again once it may move, at the top or when it is resumed. */
   private stale = false;
   private generation = 0;
   private fetching = false;
@@ -95,7 +99,10 @@ export class Traffic {
       onLag: () => this.lagged(),
       onLink: (link, again) => {
         this.link = link;
-        if (link === 'live' && again) void this.reload();
+        if (link !== 'live' || !again) return;
+        // Where an error is shown, no list has to stay in its place.
+        if (this.failure) void this.reload();
+        else this.lagged();
       },
     });
   }
@@ -157,12 +164,14 @@ export class Traffic {
   }
 
   start(query: string): void {
+    shown = this;
     this.query = query;
     this.events.start(query);
     void this.reload();
   }
 
   stop(): void {
+    if (shown === this) shown = null;
     this.events.stop();
     clearTimeout(this.countTimer);
     clearTimeout(this.arrivalTimer);
@@ -193,7 +202,7 @@ export class Traffic {
         const flows = await this.loadWindow(sort?.key === 'time' && !sort.descending ? 'oldest' : 'newest');
         if (generation !== this.generation) return;
         this.window = flows;
-        this.segment.reset([], 0, flows.length, true);
+        this.segment.reset([], 0, flows.length);
         [this.unseenCount, this.offset, this.failure, this.queryError] = [0, 0, '', null];
         if (flows.length === WINDOW) void this.count();
         return;
@@ -202,7 +211,7 @@ export class Traffic {
       if (generation !== this.generation) return;
       this.window = null;
       const whole = page.flows.length < FIRST;
-      this.segment.reset(page.flows, 0, whole ? page.flows.length : Math.max(this.total, page.flows.length), true);
+      this.segment.reset(page.flows, 0, whole ? page.flows.length : Math.max(this.total, page.flows.length));
       this.oldest = null;
       this.unseenCount = 0;
       this.offset = 0;
@@ -238,7 +247,7 @@ export class Traffic {
   }
 
   private changed(): void {
-    if (this.hidden.size > 0) this.dropHidden();
+    if (hidden.size > 0) this.dropHidden();
     this.matching = this.window ? Math.max(this.segment.total, this.window.length) : this.segment.total;
     this.offset = clampOffset(this.offset, this.total, this.row, this.view);
     this.version += 1;
@@ -271,9 +280,9 @@ export class Traffic {
 
   scrollTo(offset: number): void {
     this.offset = clampOffset(offset, this.total, this.row, this.view);
-    if (this.atTop && !this.window) {
+    if (this.atTop && !this.window && !this.paused) {
       this.unseenCount = 0;
-      if (!this.paused) this.release();
+      this.release();
     }
     this.fill();
   }
@@ -334,7 +343,7 @@ export class Traffic {
     const total = this.segment.total;
     if (first < PAGE) {
       const page = await get('/flows', { query: this.query, limit: PAGE });
-      return () => this.segment.reset(page.flows, 0, total, true);
+      return () => this.segment.reset(page.flows, 0, total);
     }
     if (first > total - PAGE) return this.bottom();
     const known = [...this.landmarks(), { index: total - 1, millis: await this.oldestMillis() }];
@@ -342,14 +351,14 @@ export class Traffic {
     const after = firstIdAt(estimate(start, known) + 1);
     const page = await get('/flows', { query: this.query, limit: PAGE, after });
     if (page.flows.length < PAGE) return this.bottom();
-    return () => this.segment.reset(page.flows, start, total, false);
+    return () => this.segment.reset(page.flows, start, total);
   }
 
   private async bottom(): Promise<() => void> {
     const page = await get('/flows', { query: this.query, limit: PAGE, order: 'oldest' });
     return () => {
       const base = Math.max(0, this.segment.total - page.flows.length);
-      this.segment.reset(page.flows.reverse(), base, this.segment.total, base === 0);
+      this.segment.reset(page.flows.reverse(), base, this.segment.total);
     };
   }
 
@@ -434,7 +443,7 @@ export class Traffic {
   }
 
   private release(): void {
-    if (this.paused) return;
+    if (this.paused || this.loading) return;
     if (this.stale) {
       this.stale = false;
       void this.reload();
@@ -446,11 +455,13 @@ export class Traffic {
   }
 
   private lagged(): void {
-    if (this.paused) this.stale = true;
     // How many were missed is not known.
-    else if (this.window) this.unseen(['']);
-    else if (this.atTop) void this.reload();
-    else this.countSoon();
+    if (this.window && !this.paused) this.unseen(['']);
+    else if (this.atTop && !this.paused) void this.reload();
+    else {
+      this.stale = true;
+      if (!this.paused) this.countSoon();
+    }
   }
 
   pause(paused: boolean): void {
@@ -490,8 +501,7 @@ export class Traffic {
     const by = wanted < this.index ? -1 : 1;
     while (isGroup(this.at(wanted)) && wanted + by >= 0 && wanted + by < this.total) wanted += by;
     const flow = this.flowAt(wanted);
-    this.offset = clampOffset(reveal(wanted, this.offset, this.view, this.row), this.total, this.row, this.view);
-    this.fill();
+    this.scrollTo(reveal(wanted, this.offset, this.view, this.row));
     if (!flow) return;
     this.selected = flow.id;
     this.lastIndex = wanted;
@@ -541,30 +551,30 @@ export class Traffic {
   /** Hides deleted flows; if the current one is among them, its successor becomes current. */
   hide(ids: string[]): void {
     const index = this.index;
-    ids.forEach((id) => { this.hidden.add(id); this.selection.delete(id); });
-    const selectedGone = this.selected !== null && this.hidden.has(this.selected);
+    ids.forEach((id) => { hidden.add(id); this.selection.delete(id); });
+    const selectedGone = this.selected !== null && hidden.has(this.selected);
     if (selectedGone) this.selected = null;
     this.changed();
     if (selectedGone && this.total > 0) this.selectAt(Math.min(index, this.total - 1));
   }
 
-  /** Shows hidden flows again. */
-  restore(ids: string[]): void {
-    ids.forEach((id) => this.hidden.delete(id));
-    void this.reload();
+  /** Shows hidden flows again, in the table that is shown by now. */
+  static restore(ids: string[]): void {
+    ids.forEach((id) => hidden.delete(id));
+    void shown?.reload();
   }
 
   /** Forgets hidden flows once they are deleted. */
-  deleted(ids: string[]): void {
-    ids.forEach((id) => this.hidden.delete(id));
-    this.countSoon();
+  static deleted(ids: string[]): void {
+    ids.forEach((id) => hidden.delete(id));
+    shown?.countSoon();
   }
 
   private dropHidden(): void {
-    this.segment.remove(this.hidden);
+    this.segment.remove(hidden);
     if (!this.window) return;
     const before = this.window.length;
-    this.window = this.window.filter((f) => !this.hidden.has(f.id));
+    this.window = this.window.filter((f) => !hidden.has(f.id));
     this.segment.total -= before - this.window.length;
   }
 

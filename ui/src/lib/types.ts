@@ -2,9 +2,8 @@
 import type { Bytes } from './api.gen';
 
 export type {
-  Attempt,
-  BodyDiff, Body, BypassedClient, Bytes, CaView as Ca, CheckedQuery as Checked, Completion, ErrorDetails as ApiErrorBody,
-  FlowChange as Change, FlowComparison as Diff, FlowDetail as Flow, FlowPage as Page, FlowState as State, FlowSummary as Summary,
+  Attempt, BodyDiff, Body, BypassedClient, Bytes, CaView as Ca, Completion, ErrorDetails as ApiErrorBody,
+  FlowChange as Change, FlowComparison as Diff, FlowDetail as Flow, FlowState as State, FlowSummary as Summary,
   Direction as Side, Message, MessagePage, Original, ReplayResult as Replayed, Request as RequestHead,
   Response as ResponseHead, Stats, Timings,
 } from './api.gen';

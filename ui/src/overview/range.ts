@@ -1,4 +1,5 @@
 // Spans of time of the overview: presets, their place in the URL, buckets, and the queries that select their flows.
+import { two } from '../lib/format';
 
 /** Microseconds. */
 export const SECOND = 1e6;
@@ -117,10 +118,6 @@ export function widened(span: Span, now: number): Range {
   const length = span.to - span.from;
   const to = Math.min(span.to + length / 2, Math.max(now, span.to));
   return { from: Math.max(0, Math.round(to - 2 * length)), to: Math.round(to) };
-}
-
-function two(n: number, digits = 2): string {
-  return String(n).padStart(digits, '0');
 }
 
 /** A point in time in the query language, in local time, as precisely as `unit` (a minute, a second, a microsecond). */

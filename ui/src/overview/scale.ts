@@ -1,4 +1,5 @@
 // Scales and shapes of the charts.
+import { two } from '../lib/format';
 import { alignDown, DAY, HOUR, MINUTE, niceStep, SECOND } from './range';
 
 /** One value per bucket; null where there is none. */
@@ -88,7 +89,6 @@ export interface TimeTick {
   label: string;
 }
 
-const two = (n: number) => String(n).padStart(2, '0');
 const MONTHS = ['Jan', 'Feb', 'Mar', 'Apr', 'May', 'Jun', 'Jul', 'Aug', 'Sep', 'Oct', 'Nov', 'Dec'];
 
 /** The label of a point on the time axis; midnight is a date. */

@@ -49,6 +49,11 @@ class Edits {
     write(stack);
   }
 
+  /** Forgets all changes, at the log-out: they hold the texts of the rules. */
+  clear(): void {
+    this.put([]);
+  }
+
   push(edit: Edit, words: string): void {
     if (edit.before !== edit.after) this.put([...this.stack.slice(1 - MAX_EDITS), { ...edit, words }]);
   }

@@ -2,9 +2,9 @@
 import { describe, expect, it } from 'vitest';
 import type { Summary } from '../lib/types';
 import { formFor, missingIn, ruleOf, type RuleKind } from './fromFlow';
-import { blockAt, blockText, ruleBlocks, scalarOf, withEnabled, withScalar, withMoved, withoutBlock, withReplaced } from './ruleFile';
+import { blockAt, blockText, ruleBlocks, scalarOf, withEnabled, withScalar, withMoved, withoutBlock } from './ruleFile';
 import { ruleText, yamlScalar } from './ruleText';
-import { withRuleIn } from './source';
+import { withItemIn } from './source';
 
 const flow = { authority: 'api.test:8443', scheme: 'https', method: 'POST', path: '/v1/me?x=1', status: 201, response_type: 'text/plain' } as Summary;
 const made = (kind: RuleKind, over = {}, file = 'r.yaml') => ruleText(ruleOf({ ...formFor(kind, flow), name: 'mine', ...over }), file);
@@ -111,17 +111,16 @@ describe('a rule file', () => {
     expect(toml.indexOf('name = "b"')).toBeLessThan(toml.indexOf('name = "a"'));
     expect(toml).toMatch(/# about tests\n\[\[tests\]\]\n$/);
   });
-  it('removes and replaces rules', () => {
+  it('removes rules', () => {
     const [a, b] = ruleBlocks(YAML, 'r.yaml');
     expect(withoutBlock(YAML, b!)).not.toContain('name: b');
     expect(withoutBlock(YAML, a!)).not.toContain('about a');
-    expect(withReplaced(YAML, a!, '  - name: new\n')).toContain('  # about a\n  - name: new\n\n  - name: b');
   });
   it('gets new rules in its own format and line endings', () => {
-    const rule = { name: 'x', then: 'block' };
-    expect(withRuleIn('rules:\r\n  - then: abort\r\n', rule, 'r.yaml')).toBe('rules:\r\n  - then: abort\r\n  - name: x\r\n    then: block\r\n');
-    expect(withRuleIn('', rule, 'r.toml')).toBe('[[rules]]\nname = "x"\nthen = "block"\n');
-    expect(withRuleIn('[[rules]]\nthen = "abort"\n', rule, 'r.toml')).toBe('[[rules]]\nthen = "abort"\n\n[[rules]]\nname = "x"\nthen = "block"\n');
+    const added = (text: string, file: string) => withItemIn(text, ruleText({ name: 'x', then: 'block' }, file), file);
+    expect(added('rules:\r\n  - then: abort\r\n', 'r.yaml')).toBe('rules:\r\n  - then: abort\r\n  - name: x\r\n    then: block\r\n');
+    expect(added('', 'r.toml')).toBe('[[rules]]\nname = "x"\nthen = "block"\n');
+    expect(added('[[rules]]\nthen = "abort"\n', 'r.toml')).toBe('[[rules]]\nthen = "abort"\n\n[[rules]]\nname = "x"\nthen = "block"\n');
   });
 });
 

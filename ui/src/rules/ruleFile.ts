@@ -111,13 +111,6 @@ export function withMoved(text: string, file: string, from: number, to: number):
   return [...lines.slice(0, blocks[0]!.start), ...body, ...lines.slice(blocks.at(-1)!.end)].join('\n');
 }
 
-/** The text with other lines in place of a rule; comments above it stay. */
-export function withReplaced(text: string, block: RuleBlock, rule: string): string {
-  const lines = text.split('\n');
-  lines.splice(block.head, block.end - block.head, ...rule.replace(/\n$/, '').split('\n'));
-  return lines.join('\n');
-}
-
 /** The line of a key of the rule itself, relative to the lines of its text; -1 if it has none. */
 export function keyLine(lines: string[], file: string, key: string): number {
   if (isToml(file)) return lines.findIndex((l) => new RegExp(`^\\s*${key}\\s*=`).test(l));

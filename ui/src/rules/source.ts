@@ -2,7 +2,7 @@
 import { ApiError, get, send } from '../lib/api';
 import type { RulesView } from '../lib/api.gen';
 import { withRule } from './presets';
-import { isToml, ruleText, type Rule } from './ruleText';
+import { isToml } from './ruleText';
 import type { Problem } from './types';
 
 /** A change of a rule file, which can be undone while nobody else has changed the file. */
@@ -12,12 +12,7 @@ export interface Edit {
   after: string;
 }
 
-/** The text of a file with a rule appended, in the file's own line endings. */
-export function withRuleIn(text: string, rule: Rule, file: string): string {
-  return withItemIn(text, ruleText(rule, file), file);
-}
-
-/** The same with the text of the rule. */
+/** The text of a file with the text of a rule appended, in the file's own line endings. */
 export function withItemIn(text: string, item: string, file: string): string {
   const crlf = text.includes('\r\n');
   const plain = crlf ? text.replaceAll('\r\n', '\n') : text;

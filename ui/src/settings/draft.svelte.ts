@@ -2,7 +2,7 @@
 import { errorMessage, get, send } from '../lib/api';
 import type { AppliedSettings, SettingChange, SettingsPreview, SettingsView } from '../lib/api.gen';
 import { watchUnsaved } from '../lib/unsaved';
-import { changesOf, type Edits } from './form';
+import { changesOf, same, type Edits } from './form';
 
 class SettingsDraft {
   view = $state.raw<SettingsView | null>(null);
@@ -28,8 +28,10 @@ class SettingsDraft {
   }
 
   async apply(base: string): Promise<AppliedSettings> {
+    const sent = this.edits;
     const applied = await send('POST', '/settings', { base, changes: this.changes });
-    this.edits = {};
+    // What was edited meanwhile was not sent.
+    this.edits = Object.fromEntries(Object.entries(this.edits).filter(([key, value]) => !(key in sent) || !same(value, sent[key])));
     await this.load();
     return applied;
   }

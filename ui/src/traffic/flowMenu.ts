@@ -1,7 +1,7 @@
 // The entries of the context menu of a flow, or of the selected flows.
 import type { Right } from '../lib/api.gen';
 import { KINDS, type RuleKind } from '../rules/fromFlow';
-import { shortType } from '../lib/format';
+import { host, shortType } from '../lib/format';
 import { term } from '../lib/query';
 import type { Summary } from '../lib/types';
 import type { MenuEntry } from '../parts/ContextMenu.svelte';
@@ -45,9 +45,7 @@ const gateOf = (why: FlowContext['why']) => (...rights: Right[]) => {
 };
 
 export function urlOf(flow: Summary): string {
-  const implied = flow.scheme === 'https' ? ':443' : ':80';
-  const authority = flow.authority.endsWith(implied) ? flow.authority.slice(0, -implied.length) : flow.authority;
-  return flow.kind === 'tunnel' ? flow.authority : `${flow.scheme}://${authority}${flow.path ?? ''}`;
+  return flow.kind === 'tunnel' ? flow.authority : `${flow.scheme}://${host(flow.authority, flow.scheme)}${flow.path ?? ''}`;
 }
 
 /** The terms by which a flow can be filtered, each with the text of its menu entry. */

@@ -1,7 +1,7 @@
 // Columns, menu entries, sorting and grouping, phases, and value completion, without a browser.
 import { describe, expect, it } from 'vitest';
 import { arranged, isGroup, sizeOf, sorted, type Arrangement } from '../lib/arrange';
-import { day, dayAndTime, relative } from '../lib/format';
+import { ago, day, dayAndTime, relative } from '../lib/format';
 import type { Summary } from '../lib/types';
 import { completionsOf, valueAt } from '../lib/valueCompletion';
 import type { MenuEntry } from '../parts/ContextMenu.svelte';
@@ -150,6 +150,7 @@ it('kinds come from types', () => {
 
 it('times are relative, and days have names', () => {
   const now = new Date(2026, 10, 23, 12).getTime();
-  expect([0, 12_000, 300_000, 7_200_000, 2 * 86_400_000].map((ago) => relative((now - ago) * 1000, now))).toEqual(['now', '12 s', '5 min', '2 h', '2 d']);
+  expect([0, 12_000, 300_000, 7_200_000, 2 * 86_400_000].map((past) => relative((now - past) * 1000, now))).toEqual(['now', '12 s', '5 min', '2 h', '2 d']);
+  expect([ago(now * 1000, now), ago((now - 12_000) * 1000, now)]).toEqual(['now', '12 s ago']);
   expect([day(now * 1000, now), day((now - 86_400_000) * 1000, now), day((now - 3 * 86_400_000) * 1000, now)]).toEqual(['Today', 'Yesterday', 'Fri 20 Nov']);
 });
