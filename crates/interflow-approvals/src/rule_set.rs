@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use globset::{GlobBuilder, GlobMatcher};
-use interflow_types::host_pattern::domains_of;
+use interflow_types::host_pattern::{addresses_of, domains_of};
 use interflow_types::{Host, HostIndexKey, HostPattern, HostPatternError, path, wildcard};
 
 use super::clock::{monotonic_secs, now};
@@ -187,21 +187,18 @@ impl ApprovalRule {
     }
 
     /// The specificity of the path match. A path may have several normalized variants: a rule that allows must match
-    /// all of them, a rule that denies any of them. If the variants cannot be determined, no rule with a path allows
-    /// it.
+    /// all of them, a rule that denies any of them. If they cannot all be determined, no rule with a path allows it.
     fn path_specificity(&self, path: &str) -> Option<u32> {
         if self.paths.is_empty() {
             return Some(0);
         }
         let best = |text: &str| self.paths.iter().filter(|(g, _)| g.is_match(text)).map(|(_, n)| *n).max();
-        let readings = path::variants(path);
+        let (readings, is_complete) = path::known_variants(path);
         match self.spec.action {
+            ApprovalAction::Allow if !is_complete => None,
             // The least specific variant counts, so that no variant is allowed by chance.
-            ApprovalAction::Allow => readings?.iter().map(|r| best(r)).min().flatten(),
-            ApprovalAction::Deny => {
-                // Without variants, the path as it is; a rule that denies must not be evaded.
-                readings.unwrap_or_else(|| vec![path.to_owned()]).iter().filter_map(|r| best(r)).max()
-            }
+            ApprovalAction::Allow => readings.iter().map(|r| best(r)).min().flatten(),
+            ApprovalAction::Deny => readings.iter().filter_map(|r| best(r)).max(),
         }
     }
 }
@@ -254,9 +251,9 @@ impl ApprovalRuleSet {
     /// The rules whose hosts may match: those for the name, its parent domains, the address, and those for any host.
     fn candidates<'b>(&'b self, host: &'b Host) -> impl Iterator<Item = &'b Arc<ApprovalRule>> {
         let name = host.name().map(|name| name.strip_suffix('.').unwrap_or(name)).unwrap_or_default();
-        let address = host.ip().and_then(|ip| self.addresses.get(&ip.to_canonical()));
+        let addresses = addresses_of(host).filter_map(|ip| self.addresses.get(&ip));
         let domains = domains_of(name).filter_map(|domain| self.domains.get(domain));
-        let listed = self.names.get(name).into_iter().chain(address).chain(domains).flatten();
+        let listed = self.names.get(name).into_iter().chain(addresses).chain(domains).flatten();
         listed.chain(&self.other).map(|i| &self.rules[*i])
     }
 
@@ -326,6 +323,7 @@ mod tests {
             (RuleSource::Global, spec(Deny, &["twice.test"])),
             (RuleSource::Builtin, spec(Allow, &["*"])),
             (RuleSource::Session, spec(Deny, &["a.test"])),
+            (RuleSource::Global, spec(Deny, &["127.0.0.1"])),
         ]);
         for (host, request, rule) in [
             ("www.example.com", None, "0"),
@@ -336,6 +334,7 @@ mod tests {
             ("other.test", None, "5"),
             ("a.test", None, "6"),
             ("example.com", None, "5"),
+            ("0.0.0.0", None, "7"),
         ] {
             assert_eq!(ask(&book, host, request).unwrap().1, rule, "{host} {request:?}");
         }
@@ -360,6 +359,9 @@ mod tests {
             ("/pub/..%2fadmin", false, true),
             ("/pub/%252e%252e/admin", false, true),
             ("/pub/%c0%ae%c0%ae/admin", false, false),
+            ("/pub/%c0/../../%61dmin", false, true),
+            ("/%61dmin%00", false, true),
+            ("/pub/%00", false, false),
             ("/pub/a;v=1/b", true, false),
             ("/x", false, false),
         ] {

@@ -1,5 +1,6 @@
 //! A configuration of Interflow that is made from another program's.
 
+use serde_json::Value as Yaml;
 use toml::{Table, Value};
 
 /// The converted configuration, and notes on what must be done manually.
@@ -11,6 +12,15 @@ pub struct ImportedConfig {
     pub keys: Option<String>,
     /// Notes, one sentence each.
     pub notes: Vec<String>,
+}
+
+/// The text of a setting, which YAML may have read as a number or a boolean.
+pub(crate) fn scalar_text(value: &Yaml) -> Option<String> {
+    match value {
+        Yaml::String(text) => Some(text.clone()),
+        Yaml::Number(_) | Yaml::Bool(_) => Some(value.to_string()),
+        _ => None,
+    }
 }
 
 /// Inserts a value that there is.

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use serde_json::Value as Yaml;
 use toml::{Table, Value};
 
-use crate::draft::{ConfigDraft, ImportedConfig, insert_some, non_empty};
+use crate::draft::{ConfigDraft, ImportedConfig, insert_some, non_empty, scalar_text};
 
 /// Names of LiteLLM's providers and settings, and what Interflow has in their place.
 static NAMES: LazyLock<Yaml> = LazyLock::new(|| {
@@ -34,7 +34,10 @@ pub fn import(yaml: &str) -> Result<ImportedConfig, String> {
     importer.routing(&root);
     importer.limits(&root);
     importer.mcp_servers(&root["mcp_servers"]);
-    importer.note_rest(&root);
+    importer.note_unread(&root, "config", "");
+    for section in ["litellm_settings", "router_settings", "general_settings"] {
+        importer.note_unread(&root[section], section, &format!("{section}."));
+    }
     let keys = importer.master_key(&root["general_settings"]["master_key"]);
     importer.draft.finish(keys)
 }
@@ -108,7 +111,7 @@ impl LitellmImporter {
     /// A reference to a secret. One in the file is not copied: it goes to a variable of its own, because the same variable
     /// for two secrets would send one of them to the other's provider.
     fn secret(&mut self, value: &Yaml, variable: &str, at: &str) -> Option<String> {
-        let text = value.as_str()?;
+        let text = scalar_text(value)?;
         if let Some(name) = text.strip_prefix(VARIABLE) {
             return Some(format!("env:{name}"));
         }
@@ -117,8 +120,8 @@ impl LitellmImporter {
         }
         let numbered =
             (1..).map(|n| if n == 1 { format!("LITELLM_{variable}") } else { format!("LITELLM_{variable}_{n}") });
-        let variable = numbered.into_iter().find(|name| self.secrets.get(name).is_none_or(|secret| secret == text))?;
-        self.secrets.insert(variable.clone(), text.to_owned());
+        let variable = numbered.into_iter().find(|name| self.secrets.get(name).is_none_or(|secret| *secret == text))?;
+        self.secrets.insert(variable.clone(), text);
         self.draft.note(format!("{at}: the secret is not copied; put it in the environment variable {variable}"));
         Some(format!("env:{variable}"))
     }
@@ -175,13 +178,21 @@ impl LitellmImporter {
             let amount = self.count(theirs, &format!("{at}.{limit}")).unwrap_or(0);
             self.limits.entry(name.to_owned()).or_default()[i] += amount;
         }
-        for (key, _) in members(params) {
-            let has_place = ["upstream", "secrets"].iter().any(|table| NAMES[table].get(key).is_some());
-            if !has_place && !items(&NAMES["model_params"]).any(|k| k == key) {
-                let instead =
-                    if key.contains("cost_per") { "write it in the file of quota.prices" } else { "left out" };
-                self.draft.note(format!("{at}.litellm_params.{key}: {instead}"));
-            }
+        self.note_unread(entry, "model_list", &format!("{at}."));
+        for section in ["litellm_params", "model_info"] {
+            self.note_unread(&entry[section], section, &format!("{at}.{section}."));
+        }
+    }
+
+    /// Notes the settings of a section that are not read, so that none is missed silently.
+    fn note_unread(&mut self, settings: &Yaml, section: &str, at: &str) {
+        let is_read = |key: &str| items(&NAMES["settings"][section]).any(|known| known == key);
+        for (key, _) in members(settings).filter(|(key, _)| !is_read(key)) {
+            let instead = NAMES["instead"][format!("{section}.{key}")].as_str().unwrap_or("it has no counterpart");
+            self.draft.note(match key.contains("cost_per") {
+                true => format!("{at}{key}: write it in the file of quota.prices"),
+                false => format!("{at}{key}: left out; {instead}"),
+            });
         }
     }
 
@@ -358,13 +369,13 @@ impl LitellmImporter {
                 self.draft.note(format!("{at}.args: they are copied as they are; move secrets to env"));
             }
             for (own, key) in [("args", "args"), ("allowed_tools", "tools"), ("disallowed_tools", "deny_tools")] {
-                let list: Vec<&str> = items(&theirs[own]).filter_map(Yaml::as_str).collect();
+                let list: Vec<String> = items(&theirs[own]).filter_map(scalar_text).collect();
                 insert_some(&mut server, key, non_empty(list));
             }
             let variable = |key: &str| format!("MCP_{name}_{key}").replace('-', "_").to_ascii_uppercase();
-            for (own, key) in [("env", "env"), ("static_headers", "headers"), ("extra_headers", "headers")] {
+            for (key, from) in [("env", &["env"][..]), ("headers", &["static_headers", "extra_headers"])] {
                 let mut values = Table::new();
-                for (member, value) in members(&theirs[own]) {
+                for (own, (member, value)) in from.iter().flat_map(|own| members(&theirs[own]).map(move |m| (own, m))) {
                     let reference = self.secret(value, &variable(member), &format!("{at}.{own}.{member}"));
                     insert_some(&mut values, member, reference);
                 }
@@ -373,6 +384,10 @@ impl LitellmImporter {
             if theirs["auth_type"].as_str().is_some_and(|kind| kind != "none") {
                 self.draft.note(format!("{at}.auth_type: write headers, with a reference to the secret, or oauth"));
             }
+            if theirs["extra_headers"].is_array() {
+                self.draft.note(format!("{at}.extra_headers: header fields of clients are not passed on; left out"));
+            }
+            self.note_unread(theirs, "mcp_servers", &format!("{at}."));
             all.insert(name.clone(), server.into());
         }
         self.draft.set_some("mcp", "server", non_empty(all));
@@ -393,23 +408,40 @@ impl LitellmImporter {
         let entry: Table = entry.into_iter().map(|(name, value)| (name.to_owned(), Value::from(value))).collect();
         toml::to_string_pretty(&Table::from_iter([("key".to_owned(), Value::from(vec![entry]))])).ok()
     }
+}
 
-    /// What has no counterpart, so that it is not missed silently.
-    fn note_rest(&mut self, root: &Yaml) {
-        for (section, settings) in members(root) {
-            let is_read = |key: &str| items(&NAMES["settings"][section]).any(|known| known == key);
-            let places: Vec<String> = match section.as_str() {
-                "model_list" | "mcp_servers" => continue,
-                "litellm_settings" | "router_settings" | "general_settings" => {
-                    let others = members(settings).filter(|(key, _)| !is_read(key));
-                    others.map(|(key, _)| format!("{section}.{key}")).collect()
-                }
-                _ => vec![section.clone()],
-            };
-            for place in places {
-                let instead = NAMES["instead"][&place].as_str().unwrap_or("it has no counterpart");
-                self.draft.note(format!("{place}: left out; {instead}"));
-            }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_of_a_server_or_a_model_are_taken_over_or_noted() {
+        let imported = import(
+            r#"
+model_list:
+  - { model_name: a, litellm_params: { model: openai/x, seed: 7 }, model_info: { id: 1, access_groups: [g], input_cost_per_token: 1 }, tags: [t] }
+mcp_servers:
+  s: { url: "https://s.example", static_headers: { A: os.environ/A }, extra_headers: { B: os.environ/B }, access_groups: [g], allowed_params: { t: [p] } }
+  t: { command: t, args: [-p, 80], env: { PORT: 8080 }, extra_headers: [x-trace] }
+"#,
+        )
+        .unwrap();
+        let config: Table = toml::from_str(&imported.text).unwrap();
+        let server = |name: &str| &config["mcp"]["server"][name];
+        assert_eq!(server("s")["headers"], toml::from_str::<Value>("A = \"env:A\"\nB = \"env:B\"").unwrap());
+        assert_eq!(server("t")["args"], Value::from(vec!["-p", "80"]));
+        assert_eq!(server("t")["env"]["PORT"].as_str(), Some("env:LITELLM_MCP_T_PORT"));
+        for says in [
+            "model_list[0].litellm_params.seed: left out",
+            "model_list[0].model_info.access_groups: left out; name the models of each key",
+            "model_list[0].model_info.input_cost_per_token: write it in the file of quota.prices",
+            "model_list[0].tags: left out",
+            "mcp_servers.s.access_groups: left out; name the servers",
+            "mcp_servers.s.allowed_params: left out; write rules",
+            "mcp_servers.t.extra_headers: ",
+        ] {
+            assert!(imported.notes.iter().any(|n| n.starts_with(says)), "{says}: {:#?}", imported.notes);
         }
+        assert!(!imported.notes.iter().any(|n| n.contains("model_info.id") || n.contains("s.extra_headers:")));
     }
 }

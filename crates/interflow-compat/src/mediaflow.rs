@@ -66,7 +66,7 @@ pub fn apply_environment(
         media.hls.live_start = settings.number("livestream_start_offset")?.unwrap_or(DEFAULT_LIVE_START);
     }
     let whole = |n: Option<f64>| n.map(|n| n.clamp(0.0, f64::from(u32::MAX)) as u64);
-    if media.cache.prefetch == 0 && !settings.equals("enable_hls_prebuffer", "false") {
+    if media.cache.prefetch == 0 && settings.switch("enable_hls_prebuffer") != Some(false) {
         let segments = whole(settings.number("hls_prebuffer_segments")?).unwrap_or(DEFAULT_PREFETCH);
         media.cache.prefetch = segments.min(32) as u8;
     }
@@ -82,9 +82,7 @@ pub fn apply_environment(
     if let Some(attempts) = whole(settings.number("upstream_retry_attempts")?) {
         media.resume = attempts.min(20) as u8;
     }
-    if let Some(ts) = settings.text("remux_to_ts") {
-        media.dash.remux_to_ts = ts.eq_ignore_ascii_case("true");
-    }
+    media.dash.remux_to_ts = settings.switch("remux_to_ts").unwrap_or(media.dash.remux_to_ts);
     settings.upstream(config)?;
     settings.listeners(config)?;
     settings.routes(config)?;
@@ -138,7 +136,7 @@ impl MediaflowSettings {
     fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         for (name, value) in &self.0 {
-            let is_off = ["", "0", "false", "no", "off"].iter().any(|off| value.trim().eq_ignore_ascii_case(off));
+            let is_off = value.trim().is_empty() || self.switch(name) == Some(false);
             let idle = WITHOUT_EFFECT.iter().find(|(setting, _)| match setting.strip_suffix('*') {
                 Some(beginning) => name.starts_with(beginning),
                 None => name == setting,
@@ -158,8 +156,13 @@ impl MediaflowSettings {
         warnings
     }
 
-    fn equals(&self, name: &str, wanted: &str) -> bool {
-        self.text(name).is_some_and(|t| t.eq_ignore_ascii_case(wanted))
+    /// A switch, in the words that Pydantic takes for it.
+    fn switch(&self, name: &str) -> Option<bool> {
+        match self.0.get(name)?.trim().to_ascii_lowercase().as_str() {
+            "1" | "true" | "t" | "yes" | "y" | "on" => Some(true),
+            "0" | "false" | "f" | "no" | "n" | "off" => Some(false),
+            _ => None,
+        }
     }
 
     /// Upstream settings: timeouts, retries and hosts without certificate verification.
@@ -175,13 +178,13 @@ impl MediaflowSettings {
                 *wait = span(given);
             }
         }
-        if self.equals("upstream_retry_on_disconnect", "false") {
+        if self.switch("upstream_retry_on_disconnect") == Some(false) {
             config.media.resume = 0;
         }
         if let Some(delay) = seconds("upstream_retry_delay")? {
             config.media.resume_delay = span(delay);
         }
-        if self.equals("disable_ssl_verification_globally", "true") {
+        if self.switch("disable_ssl_verification_globally") == Some(true) {
             config.upstream.danger_insecure_hosts.push("*".into());
         }
         Ok(())
@@ -235,7 +238,7 @@ impl MediaflowSettings {
                 config.upstream.proxy.push(UpstreamProxyRule { hosts: vec![host], via: via.into_iter().collect() });
             }
         }
-        if let (Some(proxy), Some("true" | "True" | "1")) = (proxy, self.text("all_proxy").as_deref()) {
+        if let (Some(proxy), Some(true)) = (proxy, self.switch("all_proxy")) {
             config.upstream.proxy.push(UpstreamProxyRule { hosts: vec!["*".into()], via: vec![proxy] });
         }
         Ok(())
@@ -384,6 +387,28 @@ mod tests {
         assert_eq!((usual.hls.live_start, usual.cache.prefetch), (-18.0, 5));
         let off = applied(&[("LIVESTREAM_START_OFFSET", "0"), ("ENABLE_HLS_PREBUFFER", "False")]).media;
         assert_eq!((off.hls.live_start, off.cache.prefetch), (0.0, 0));
+    }
+
+    #[test]
+    fn switches_take_the_words_of_pydantic() {
+        for (word, on) in [("TRUE", true), ("yes", true), ("on", true), ("1", true), ("0", false), ("Off", false)] {
+            let config = applied(&[
+                ("PROXY_URL", "http://p:1"),
+                ("ALL_PROXY", word),
+                ("ENABLE_HLS_PREBUFFER", word),
+                ("DISABLE_SSL_VERIFICATION_GLOBALLY", word),
+                ("REMUX_TO_TS", word),
+            ]);
+            let switched = [
+                !config.upstream.proxy.is_empty(),
+                config.media.cache.prefetch > 0,
+                !config.upstream.danger_insecure_hosts.is_empty(),
+                config.media.dash.remux_to_ts,
+            ];
+            assert_eq!(switched, [on; 4], "{word}");
+            let retries = applied(&[("UPSTREAM_RETRY_ON_DISCONNECT", word)]).media.resume;
+            assert_eq!(retries == 0, !on, "{word}");
+        }
     }
 
     #[test]

@@ -455,6 +455,7 @@ mod tests {
         let folder = dir.path().display();
         for (option, spec, url, outcome) in [
             ("map_remote", r"|http://a.test/(\w+)/|http://b.test/\1-", "http://a.test/x/y", "GET http://b.test/x-y"),
+            ("map_remote", "|/v1|/v2", "http://a.test/v1/v1", "GET http://a.test/v2/v2"),
             ("map_remote", r"|~m POST|http://a.test|http://b.test", "http://a.test/x", "GET http://a.test/x"),
             ("map_local", &format!("|http://a.test/static|{folder}"), "http://a.test/static/a.json", "200 {}"),
             ("map_local", &format!("|a.test/x|{folder}/a.json"), "http://a.test/x", "200 {}"),

@@ -1,14 +1,15 @@
 //! Explains why each rule did or did not match a flow, phase by phase.
 
 use interflow_query::{Expr, Fact, Query, QuerySubject, Term, TermTest, Tristate};
-use interflow_types::Phase;
 use interflow_types::schema::JsonSchema;
+use interflow_types::{Phase, RequestHead};
 use serde::Serialize;
 
 use crate::compiled::phase_names;
 use crate::compiled::program::{CompiledRule, RuleProgram};
 use crate::flow::fixture::FlowFixture;
 use crate::flow::view::FlowView;
+use crate::host_rules::judge;
 use crate::matching::condition::ConditionExpr;
 
 /// The explanation of one rule for one recorded flow.
@@ -77,23 +78,27 @@ fn explain_phase(program: &RuleProgram, rule: &CompiledRule, sample: &FlowFixtur
     if phase >= Phase::ResponseHead && phase <= Phase::ResponseBody && sample.response.is_none() {
         return (Tristate::Known(false), "there was no response".into());
     }
+    let explained = |message| {
+        let evaluate = |other: Option<&RequestHead>| {
+            let mut view = sample.view(phase, &program.constants);
+            (view.message, view.request) = (message, other.or(view.request));
+            explain_condition(&rule.cond, &view)
+        };
+        let (truth, why) = judge(rule.judged, sample.view(phase, &program.constants).request, evaluate);
+        (truth, if why.is_empty() { "an origin may read this path in a way that is not known".into() } else { why })
+    };
     if phase != Phase::Message {
-        return explain_condition(&rule.cond, &sample.view(phase, &program.constants));
+        return explained(None);
     }
-    if sample.messages.is_empty() {
-        return (Tristate::Known(false), "there was no message".into());
-    }
-    let mut last = None;
+    let mut last = (Tristate::Known(false), "there was no message".into());
     for (i, message) in sample.messages.iter().enumerate() {
-        let mut view = sample.view(phase, &program.constants);
-        view.message = Some(message);
-        let (truth, why) = explain_condition(&rule.cond, &view);
+        let (truth, why) = explained(Some(message));
         if truth.holds() {
             return (truth, format!("message {}: {why}", i + 1));
         }
-        last = Some((truth, format!("no message fits; of the last: {why}")));
+        last = (truth, format!("no message fits; of the last: {why}"));
     }
-    last.unwrap_or((Tristate::NotYet, String::new()))
+    last
 }
 
 /// Evaluates a condition and gives the reason, without side effects on counters and without randomness: explaining a
@@ -221,6 +226,12 @@ mod tests {
     use crate::{RuleFileSource, RuleRuntime, RulesConfig};
 
     fn explained(when: &str, then: &str) -> PhaseExplanation {
+        let sample =
+            FlowFixture::for_get("http://a.test/x").with_response(404, &[("Server", "nginx")], "gone").unwrap();
+        explained_for(&sample, when, then)
+    }
+
+    fn explained_for(sample: &FlowFixture, when: &str, then: &str) -> PhaseExplanation {
         let text = format!("rules: [{{when: {when}, then: {then}}}]");
         let program = RuleProgram::from_sources(
             vec![RuleFileSource::from_text("r.yaml", text)],
@@ -228,10 +239,27 @@ mod tests {
             Arc::new(RuleRuntime::default()),
         )
         .unwrap();
-        let sample =
-            FlowFixture::for_get("http://a.test/x").with_response(404, &[("Server", "nginx")], "gone").unwrap();
-        let mut all = explain(&program, &sample);
+        let mut all = explain(&program, sample);
         all.remove(0).phases.remove(0)
+    }
+
+    #[test]
+    fn paths_are_explained_in_the_interpretation_that_decides() {
+        for (path, then, outcome, why) in [
+            ("/pub/%2e%2e/admin/x", "block", "matched", "path:/admin/*"),
+            ("/admin/../x", "stop", "no", "path is \"/x\"; the rule asks for path:/admin/*"),
+            ("/admin/%00", "stop", "no", "an origin may read this path in a way that is not known"),
+            (
+                "/pub/%2e%2e/admin/x",
+                "{set_method: GET}",
+                "no",
+                "path is \"/pub/%2e%2e/admin/x\"; the rule asks for path:/admin/*",
+            ),
+        ] {
+            let sample = FlowFixture::for_get(&format!("http://a.test{path}"));
+            let got = explained_for(&sample, "'path:/admin/*'", then);
+            assert_eq!((got.outcome.as_str(), got.why.as_str()), (outcome, why), "{path} {then}");
+        }
     }
 
     #[test]

@@ -43,10 +43,7 @@ impl ActiveRules {
     /// # Errors
     /// All errors in them.
     pub fn check(&self, sources: Vec<RuleFileSource>) -> Result<Arc<RuleProgram>, RuleLoadError> {
-        let runtime = RuleRuntime::default()
-            .with_formats(self.runtime.formats.clone())
-            .with_private_files(self.runtime.private_files.clone());
-        RuleProgram::from_sources(sources, &self.program().config, Arc::new(runtime))
+        RuleProgram::from_sources(sources, &self.program().config, Arc::new(self.runtime.for_checks()))
     }
 
     /// What a text uses of this machine beyond the traffic (files, programs, environment variables), with the places. Only

@@ -36,6 +36,50 @@ rows! {
         - {request: {url: 'http://SHOP.test./x1'}, expect: {denied: true}}
         - {request: {url: 'http://[::ffff:10.0.0.1]/'}, expect: {denied: true}}
         - {request: {url: http://shop.test./z}, expect: {denied: false}}";
+    the_unspecified_address_evades_no_rule_for_this_machine: "
+        rules: [{when: {host: 127.0.0.1}, then: block}, {when: {host: ['::1', a.test]}, then: block}]
+        tests:
+        - {request: {url: http://0.0.0.0/}, expect: {denied: true}}
+        - {request: {url: 'http://[::]/'}, expect: {denied: true}}
+        - {request: {url: http://0.0.0.1/}, expect: {denied: false}}";
+    a_rule_is_found_by_what_an_earlier_one_made_of_the_request: "
+        rules:
+        - {name: a, when: 'path:/old', then: {set_path: /new}}
+        - {name: b, when: 'path:/new', then: block}
+        - {when: 'path:/x', then: {set_path: /y}}
+        - {when: 'path:/y', then: {set_path: /z}}
+        tests:
+        - {request: {url: http://a/old}, expect: {matched: [a, b], denied: true}}
+        - {request: {url: http://a/x}, expect: {request: {url: http://a/z}}}";
+    conditions_wait_for_the_values_of_their_templates: "
+        rules:
+        - {name: fronted, when: {not: {host: '${req.header.x-host}'}}, then: {tag: fronted}}
+        - {name: told, when: {path: {contains: '${req.body}'}}, then: block}
+        - {name: echo, when: {response_body: {contains: '${req.body}'}}, then: {set_response_header: {X-Echo: yes}}}
+        - {name: late, when: {path: '${resp.header.location}'}, then: {set_status: 508}}
+        tests:
+        - {request: {method: POST, url: http://a/x, headers: {X-Host: a}, body: needle}, expect: {not_matched: [fronted, told, echo, late]}}
+        - {request: {method: POST, url: http://a/x, headers: {X-Host: b}, body: needle}, expect: {matched: [fronted]}}
+        - {request: {method: POST, url: http://a/needles, body: needle}, expect: {matched: [told], denied: true}}
+        - {request: {method: POST, url: http://a/x, body: needle}, response: {body: a needle}, expect: {response: {headers: {X-Echo: 'yes'}}}}
+        - {request: {method: POST, url: http://a/x, body: needle}, response: {headers: {Location: /x}}, expect: {response: {status: 508}}}";
+    a_rule_decides_once_for_the_response_and_its_messages: "
+        rules: [{when: {every: 2}, then: [{set_response_header: {X-A: '1'}}, drop_message]}]
+        tests:
+        - {request: {url: http://a/}, response: {headers: {Content-Type: text/event-stream}, body: \"data: x\\n\\n\"}, expect: {response: {headers: {X-A: '1'}, body: ''}}}
+        - {request: {url: http://a/}, response: {headers: {Content-Type: text/event-stream}, body: \"data: x\\n\\n\"}, expect: {response: {without: [X-A], body: \"data: x\\n\\n\"}}}";
+    messages_wait_for_actions_that_take_time: "
+        rules: [{when: {message: a}, then: [{delay: 1ms}, drop_message]}, {when: {message: b}, then: [{hold: {timeout: 1ms, pass: true}}, drop_message]}]
+        tests:
+        - {request: {url: http://a/}, response: {headers: {Content-Type: text/event-stream}, body: \"data: a\\n\\ndata: b\\n\\ndata: x\\n\\n\"}, expect: {response: {body: \"data: x\\n\\n\"}}}";
+    messages_are_judged_by_the_body_of_their_request: "
+        rules:
+        - {name: json, when: {json: {$.model: m}}, then: {edit_message: {find: x, with: y}}}
+        - {name: text, when: {message: z}, then: {edit_message: '${req.body}'}}
+        tests:
+        - {request: {method: POST, url: http://a/, body: '{\"model\":\"m\"}'}, response: {headers: {Content-Type: text/event-stream}, body: \"data: x\\n\\ndata: z\\n\\n\"}, expect: {response: {body: \"data: y\\n\\ndata: {\\\"model\\\":\\\"m\\\"}\\n\\n\"}}}
+        - {request: {method: POST, url: http://a/, body: '{\"model\":\"n\"}'}, response: {headers: {Content-Type: text/event-stream}, body: \"data: x\\n\\n\"}, expect: {response: {body: \"data: x\\n\\n\"}}}
+        - {request: {method: POST, url: http://a/, headers: {Content-Type: application/grpc}, body: '{\"model\":\"m\"}'}, response: {headers: {Content-Type: text/event-stream}, body: \"data: x\\n\\n\"}, expect: {response: {body: \"data: x\\n\\n\"}}}";
     add_request_header: "
         rules: [{then: {add_request_header: {X-A: '1', X-B: '${method} ${path}'}}}]
         tests: [{request: {url: http://a/p?q, headers: {X-A: '0'}}, expect: {request: {headers: {X-A: '0', X-B: GET /p}}}}]";
@@ -79,10 +123,11 @@ rows! {
         rules: [{then: {bearer_token: 't-${host}'}}]
         tests: [{request: {url: http://a/}, expect: {request: {headers: {Authorization: 'Bearer t-a'}}}}]";
     map_remote: "
-        rules: [{name: base, when: 'host:a', then: {map_remote: 'http://localhost:9000/v2'}}, {name: regex, when: 'host:b', then: {map_remote: {regex: '^http://b/(\\w+)/', to: 'https://$1.c.test/', keep_host: true}}}]
+        rules: [{name: base, when: 'host:a', then: {map_remote: 'http://localhost:9000/v2'}}, {name: regex, when: 'host:b', then: {map_remote: {regex: '^http://b/(\\w+)/', to: 'https://$1.c.test/', keep_host: true}}}, {name: all, when: 'host:c', then: {map_remote: {regex: v1, to: v2}}}]
         tests:
         - {request: {url: http://a/p?q}, expect: {request: {url: 'http://localhost:9000/v2/p?q', headers: {Host: 'localhost:9000'}}}}
         - {request: {url: http://b/x/y}, expect: {request: {url: 'https://x.c.test/y', headers: {Host: b}}}}
+        - {request: {url: http://c/v1/v1}, expect: {request: {url: 'http://c/v2/v2'}}}
         - {request: {url: http://b/}, expect: {request: {url: 'http://b/'}}}";
     anticache: "
         rules: [{then: anticache}]
@@ -228,9 +273,11 @@ rows! {
         - {when: {path: {regex: '^/user/(?<id>\\d+)'}}, then: {add_request_header: {X-Id: '${var.id}'}}}
         - {when: 'resp.header:location', then: [{capture: {name: to, from: '${resp.header.location}', regex: '//([^/]+)'}}, {add_response_header: {X-To: '${var.to}'}}]}
         - {when: 'method:POST', then: [{capture: {name: m, request_json: $.model}}, {add_request_header: {X-M: '${var.m}'}, }]}
+        - {when: 'query:/^page=(?<page>\\d+)/', then: {add_request_header: {X-Page: '${var.page}'}}}
         tests:
         - {request: {method: POST, url: http://a/, body: '{\"model\":\"m1\"}'}, expect: {request: {headers: {X-M: m1}}}}
         - {request: {url: http://a/user/42/x}, expect: {request: {headers: {X-Id: '42'}}}}
+        - {request: {url: 'http://a/x?page=7'}, expect: {request: {headers: {X-Page: '7'}}}}
         - {request: {url: http://a/}, response: {headers: {Location: 'http://b.test/x'}}, expect: {response: {headers: {X-To: b.test}}}}";
     delay: "
         rules: [{then: {delay: {time: 5ms, jitter: 2ms}}}, {then: {tag: later}}]
@@ -531,9 +578,17 @@ async fn path_rules_match_every_equivalent_spelling_of_a_path() {
     let blocked = |rule: &str, path: &str, status: &str| {
         format!("rules: [{rule}]\ntests: [{{request: {{url: 'http://a{path}'}}, expect: {status}}}]")
     };
-    for path in
-        ["/admin/x", "/pub/..;/admin/x", "/pub/%2e%2e/admin/x", "/pub/%5c..%5cadmin/x", "//admin/x?q=1", "/%61dmin/x"]
-    {
+    for path in [
+        "/admin/x",
+        "/pub/..;/admin/x",
+        "/pub/%2e%2e/admin/x",
+        "/pub/%5c..%5cadmin/x",
+        "//admin/x?q=1",
+        "/%61dmin/x",
+        "/%61dmin/%c0/../x",
+        "/%61dmin/x%00",
+        "/%61dmin/%2525252525",
+    ] {
         for when in ["path:/admin/*", "{path: '/admin/*'}", "{url: 'http://a/admin/*'}", "path:/admin/* host:a"] {
             for action in ["block", "{answer: {status: 403}}"] {
                 let rule = format!(
@@ -552,11 +607,14 @@ async fn path_rules_match_every_equivalent_spelling_of_a_path() {
         ("/pub/..;/admin", false),
         ("/pub/%2e%2e/admin", false),
         ("/pub/%00", false),
+        ("/pub/%c0", false),
     ] {
         let expect =
             if passes { "{matched: [pass], not_matched: [rest]}" } else { "{not_matched: [pass], matched: [rest]}" };
         check(path, &blocked(rules, path, expect)).await;
     }
+    // To some origins, a path ends at a null character.
+    check("null", &blocked("{name: r, when: 'path:/admin', then: block}", "/admin%00.png", "{matched: [r]}")).await;
     // A rule that does not control access sees the path as written.
     let tags = "{name: t, when: 'path:/admin', then: {tag: t}}";
     check("tag", &blocked(tags, "/%61dmin", "{not_matched: [t]}")).await;

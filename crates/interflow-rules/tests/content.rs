@@ -252,6 +252,27 @@ async fn json_conditions_are_bounded_in_steps_and_memory() {
 }
 
 #[tokio::test]
+async fn a_condition_that_counts_does_so_once_for_each_request() {
+    let body = format!("{{\"pad\": \"{}\"}}", "x".repeat(100_000));
+    for rule in [
+        "{when: {any: [{json: {'$.a': x}}, {first: 1}]}, then: {tag: t}}",
+        "{when: {any: [{json: {'$.pad': '*'}, every: 2}, {json: {'$.b': x}, every: 1}]}, then: {tag: t}}",
+    ] {
+        let program = program(rule, OnFailure::Deny);
+        for expected in [true, false] {
+            let end = run(&program, true, &[], body.clone().into()).await;
+            assert_eq!(end.tags.iter().any(|t| t == "t"), expected, "{rule}");
+        }
+    }
+    // An ambiguous path is judged in all its interpretations.
+    let program = program("{when: {path: '/x/*', every: 2}, then: block}", OnFailure::Deny);
+    for denied in [true, false, true, false] {
+        let end = simulate::run(&program, FlowFixture::for_get("http://a.test/x/%61/.")).await;
+        assert_eq!(end.denied.is_some(), denied);
+    }
+}
+
+#[tokio::test]
 async fn values_are_captured_from_long_json_too() {
     let body = format!("{{\"pad\": \"{}\", \"who\": \"ann\"}}", "x".repeat(100_000));
     let rule = "{then: [{capture: {name: who, request_json: '$.who'}}, {set_request_header: {X-Who: '${var.who}'}}], \

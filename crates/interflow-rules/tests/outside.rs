@@ -126,6 +126,27 @@ async fn failing_script_follows_the_on_failure_option() {
     assert_eq!(received(&t), "200 r");
 }
 
+#[tokio::test]
+async fn a_script_whose_change_or_answer_cannot_be_sent_changes_nothing() {
+    for code in [
+        "tag('t'); request.method = 'PUT'; request.headers['x-b'] = 'a\\nb'",
+        "tag('t'); request.method = 'PUT'; request.url = 'ftp://x/'",
+        "tag('t'); request.method = 'PUT'; return answer{status = 101}",
+        "tag('t'); request.method = 'PUT'; return answer{headers = {['x-b'] = 'a\\nb'}}",
+    ] {
+        let text = json!({"rules": [{"phase": "request", "then": [{"script": {"code": code}}]}]}).to_string();
+        let config = RulesConfig { on_failure: OnFailure::Pass, ..RulesConfig::default() };
+        let sources = vec![RuleFileSource::from_text("r.yaml", text)];
+        let t = run(&RuleProgram::from_sources(sources, &config, Arc::default()).unwrap(), "b", "r").await;
+        assert!(
+            t.tags.contains(&"rule_failed".to_owned()) && !t.tags.contains(&"t".to_owned()),
+            "{code}: {:?}",
+            t.tags
+        );
+        assert_eq!((t.request.unwrap().0.method.as_str(), t.answered), ("POST", false), "{code}");
+    }
+}
+
 /// A WebSocket service with a fixed handshake and fixed replies; records what it receives.
 async fn service(
     hello: Value,
@@ -290,6 +311,29 @@ echo "{\"type\":\"decision\",\"id\":\"$id\",\"action\":\"rewrite\",\"headers\":{
     panic!("answered {answered} times");
 }
 
+#[cfg(unix)]
+#[tokio::test]
+async fn a_program_may_write_more_than_a_pipe_holds_before_it_reads_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join("mw.sh");
+    let text = r#"read -r line
+echo '{"type":"hello","hooks":[{"type":"http-request"}]}'
+pad=$(head -c 300000 /dev/zero | tr '\0' x)
+while read -r line; do
+    id=$(printf '%s' "$line" | sed 's/.*"id":"\([^"]*\)".*/\1/')
+    echo "{\"id\":\"$id\",\"action\":\"allow\",\"pad\":\"$pad\"}"
+done
+"#;
+    std::fs::write(&program, text).unwrap();
+    let service = json!({ "command": ["sh", program.display().to_string()], "timeout": "60s" });
+    let p = load(&calling(service), None).unwrap();
+    let body = "x".repeat(200_000);
+    let ask = || async { run(&p, &body, "r").await.denied.map(|e| e.to_string()) };
+    let asked = futures_util::future::join_all((0..4).map(|_| ask()));
+    let denied = tokio::time::timeout(Duration::from_secs(50), asked).await.expect("all are answered");
+    assert_eq!(denied, [None, None, None, None]);
+}
+
 /// A client that answers each request with a fixed value.
 struct Fixed(Value, Mutex<Vec<String>>);
 
@@ -371,6 +415,33 @@ async fn recordings_are_replayed_in_order() {
         assert_eq!(received(&run(&again, "b", "r").await), "200 one");
     }
     assert!(load("rules: [{then: [{replay: /none.har}]}]", None).unwrap_err().contains("/none.har"));
+}
+
+/// Recordings without any exchange.
+struct NoExchanges;
+
+impl interflow_rules::RecordingSource for NoExchanges {
+    fn archive(&self, _: &std::path::Path) -> Result<Vec<interflow_rules::RecordedExchange>, String> {
+        Ok(Vec::new())
+    }
+
+    fn flows(&self, _: &str) -> Result<Vec<interflow_rules::RecordedExchange>, String> {
+        Ok(Vec::new())
+    }
+}
+
+#[test]
+fn rules_that_can_be_loaded_pass_the_check() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("session.mitm");
+    std::fs::write(&file, "").unwrap();
+    let runtime = Arc::new(RuleRuntime::default().with_recordings(Arc::new(NoExchanges)));
+    let rules = interflow_rules::ActiveRules::new(&RulesConfig::default(), runtime).unwrap();
+    for from in [json!(file), json!({"flows": "host:a"})] {
+        let text = json!({"rules": [{"then": [{"replay": from}]}]}).to_string();
+        let checked = rules.check(vec![RuleFileSource::from_text("r.yaml", text)]);
+        assert!(checked.is_ok(), "{from}: {}", checked.unwrap_err());
+    }
 }
 
 #[tokio::test]

@@ -92,10 +92,7 @@ impl HostMatch {
         match (self, host) {
             // An index may call this for any host, so the cheap kinds come first.
             (Self::Any, _) => true,
-            (_, Host::Ip(host)) => {
-                let host = host.to_canonical();
-                self.matches_ip(host) || loopback_of(host).is_some_and(|loopback| self.matches_ip(loopback))
-            }
+            (_, Host::Ip(_)) => addresses_of(host).any(|ip| self.matches_ip(ip)),
             (_, Host::Name(name)) => self.matches_name(name.strip_suffix('.').unwrap_or(name)),
         }
     }
@@ -404,13 +401,9 @@ impl From<Vec<HostPattern>> for HostPatterns {
 
 impl HostPatternIndex {
     fn candidates<'i>(&'i self, host: &'i Host) -> impl Iterator<Item = &'i usize> {
-        let (name, ip) = match host {
-            Host::Name(name) => (name.strip_suffix('.').unwrap_or(name), None),
-            // The empty name is in no index.
-            Host::Ip(ip) => ("", Some(ip.to_canonical())),
-        };
-        let ip = ip.into_iter().flat_map(|ip| std::iter::once(ip).chain(loopback_of(ip)));
-        let ip = ip.filter_map(|ip| self.addresses.get(&ip));
+        // The empty name is in no index.
+        let name = host.name().map(|name| name.strip_suffix('.').unwrap_or(name)).unwrap_or_default();
+        let ip = addresses_of(host).filter_map(|ip| self.addresses.get(&ip));
         let domains = domains_of(name).filter_map(|domain| self.domains.get(domain));
         let exact = self.names.get(name).into_iter().chain(ip);
         // Wildcards and networks cannot be looked up, and are always tried.
@@ -418,12 +411,15 @@ impl HostPatternIndex {
     }
 }
 
-/// The loopback address that a connection to the unspecified one reaches.
-fn loopback_of(ip: IpAddr) -> Option<IpAddr> {
-    ip.is_unspecified().then_some(match ip {
-        IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
-        IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
-    })
+/// The addresses that a pattern for a host may name: its own, and the loopback address that a connection to the
+/// unspecified one reaches.
+pub fn addresses_of(host: &Host) -> impl Iterator<Item = IpAddr> {
+    let own = host.ip().map(|ip| ip.to_canonical());
+    let loopback = own.filter(IpAddr::is_unspecified).map(|ip| match ip {
+        IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::LOCALHOST),
+    });
+    own.into_iter().chain(loopback)
 }
 
 /// The name and all domains that it is in: `a.b.c`, `b.c`, `c`.
@@ -581,8 +577,8 @@ mod tests {
 
         #[test]
         fn a_list_matches_if_one_of_its_patterns_does(
-            list in prop::collection::vec("(\\*\\.|\\.|\\*)?[ab]{1,2}(\\.[ab]){0,2}(:8[01])?|10\\.0\\.0\\.[01]|10\\.0\\.0\\.0/31", 0..20),
-            host in "[ab]{1,2}(\\.[ab]{1,2}){0,3}|10\\.0\\.0\\.[0-3]",
+            list in prop::collection::vec("(\\*\\.|\\.|\\*)?[ab]{1,2}(\\.[ab]){0,2}(:8[01])?|10\\.0\\.0\\.[01]|10\\.0\\.0\\.0/31|127\\.0\\.0\\.1", 0..20),
+            host in "[ab]{1,2}(\\.[ab]{1,2}){0,3}|10\\.0\\.0\\.[0-3]|0\\.0\\.0\\.0",
             port in 80u16..82,
         ) {
             let authority = Authority::parse(&host, Some(port)).unwrap();

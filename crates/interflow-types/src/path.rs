@@ -12,31 +12,40 @@ const MAX_DECODED: usize = 3;
 /// The interpretations of a path (without its query), the path as written first; `None` if they cannot all be
 /// determined.
 pub fn variants(path: &str) -> Option<Vec<String>> {
+    let (all, is_complete) = known_variants(path);
+    is_complete.then_some(all)
+}
+
+/// The interpretations of a path that can be determined, the path as written first, and whether these are all of them.
+/// A rule that denies considers those that are known; a rule that allows needs all.
+pub fn known_variants(path: &str) -> (Vec<String>, bool) {
     let mut all = vec![path.to_owned()];
+    let mut is_understood = true;
     let mut text = path.as_bytes().to_vec();
     // One round per layer, and one more to see that nothing changes.
     for _ in 0..=MAX_DECODED {
+        let null = text.iter().position(|b| *b == 0);
         // 0xC0 and 0xC1 begin only overlong encodings of ASCII, which some decoders take for `.` and `/`.
-        if text.iter().any(|b| matches!(b, 0 | 0xc0 | 0xc1)) {
-            return None;
-        }
-        // Some origins ignore segment parameters, so `/admin;x` may be `/admin`.
-        for parameters in [true, false] {
-            // With and without parameters, after each layer.
-            let reading = normalize(&text, parameters);
-            if !all.contains(&reading) {
-                all.push(reading);
+        is_understood &= null.is_none() && !text.iter().any(|b| matches!(b, 0xc0 | 0xc1));
+        // To some origins, a path ends at a null character.
+        for end in [Some(text.len()), null].into_iter().flatten() {
+            // Some origins ignore segment parameters, so `/admin;x` may be `/admin`.
+            for parameters in [true, false] {
+                let reading = normalize(&text[..end], parameters);
                 // What two layers have in common is listed once.
+                if !all.contains(&reading) {
+                    all.push(reading);
+                }
             }
         }
         // Decoding ends when nothing changes; a path that still does after the last layer is not understood.
         let next = decoded_bytes(&text).into_owned();
         if next == text {
-            return Some(all);
+            return (all, is_understood);
         }
         text = next;
     }
-    None
+    (all, false)
 }
 
 /// Resolves `.` and `..`, and joins slashes of both kinds; segment parameters (`;v=1`) are kept or removed.
@@ -95,5 +104,15 @@ mod tests {
         for path in ["/pub/%c0%ae%c0%ae/admin", "/pub/%00/x", "/pub/%2525252525252e/x"] {
             assert_eq!(variants(path), None, "{path}");
         }
+    }
+
+    #[test]
+    fn known_interpretations_of_uninterpretable_paths_are_found() {
+        for path in ["/%61dmin", "/%61dmin%00.png", "/x%c1/../%61dmin", "/pub/%00/%2e%2e/%2e%2e/admin"] {
+            let all = known_variants(path).0;
+            assert!(all.iter().any(|r| r == "/admin"), "{path}: {all:?}");
+        }
+        let (all, is_complete) = known_variants("/%61dmin/%25252525");
+        assert!(!is_complete && all.iter().any(|r| r == "/admin/%25"), "{all:?}");
     }
 }

@@ -324,13 +324,7 @@ fn throttle(node: &FluxzyNode<'_>) -> ConvertedAction {
 }
 
 fn answers(node: &FluxzyNode<'_>, kind: &str) -> Option<ConvertedAction> {
-    let code = || {
-        let code = node.number("statusCode").unwrap_or(403);
-        u16::try_from(code).ok().filter(|c| (200..=999).contains(c)).unwrap_or_else(|| {
-            node.problem(format!("{code} is not a final status code"));
-            403
-        })
-    };
+    let code = || status_code(node).unwrap_or(403);
     Some(match kind {
         "abort" => single_action(Action::Abort(NoParams)),
         "reject" => block(403, TextTemplate::literal("Forbidden"), None),
@@ -371,6 +365,13 @@ fn answers(node: &FluxzyNode<'_>, kind: &str) -> Option<ConvertedAction> {
     })
 }
 
+/// The status of an answer; one that cannot end a request is an error.
+fn status_code(node: &FluxzyNode<'_>) -> Option<u16> {
+    let code = node.number("statusCode")?;
+    let is_final = u16::try_from(code).ok().filter(|code| (200..=999).contains(code));
+    is_final.or_else(|| node.refuse(format!("{code} is not a final status code")))
+}
+
 fn block(status: u16, message: TextTemplate, content_type: Option<TextTemplate>) -> ConvertedAction {
     single_action(Action::Block(BlockParams { status, message: Some(message), content_type }))
 }
@@ -378,8 +379,7 @@ fn block(status: u16, message: TextTemplate, content_type: Option<TextTemplate>)
 fn mocked_response(node: &FluxzyNode<'_>) -> ConvertedAction {
     let response = node.get("response");
     let r = response.as_ref().unwrap_or(node);
-    let status =
-        r.number("statusCode").and_then(|n| u16::try_from(n).ok()).filter(|n| (200..=999).contains(n)).unwrap_or(200);
+    let status = status_code(r).unwrap_or(200);
     let header = |h: &FluxzyNode<'_>| (h.required_template("name"), h.template("value").unwrap_or_default());
     let headers = r.items_of("headers").iter().map(header).collect();
     let body_node = r.get("body");
@@ -416,7 +416,8 @@ fn response(node: &FluxzyNode<'_>, kind: &str) -> Option<ConvertedAction> {
         }
         "setresponsecookie" => {
             let integer = |node: &FluxzyNode<'_>, key: &str| {
-                node.text_of(key).and_then(|t| t.parse::<i64>().ok()).filter(|n| *n != 0)
+                let number = node.text_of(key)?.trim().parse::<i64>().ok();
+                number.or_else(|| node.refuse(format!("`{key}` must be a whole number"))).filter(|n| *n != 0)
             };
             single_action(Action::SetResponseCookie(CookieLine {
                 name: node.required_template("name"),

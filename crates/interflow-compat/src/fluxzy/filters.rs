@@ -11,7 +11,6 @@ use interflow_types::Direction::{self, Request, Response};
 use interflow_types::data_file;
 
 use super::node::{FluxzyNode, template};
-use super::scopes::comment_condition;
 
 static TABLE: &str = include_str!("../../data/fluxzy_filters.txt");
 
@@ -108,10 +107,14 @@ fn message_filter(node: &FluxzyNode<'_>, kind: &str) -> Option<ConditionExpr> {
         "hasrequestbody" => ConditionExpr::HasBody(Request),
         "statuscode" => {
             let codes = node.items_of("statusCodes");
-            let codes: Vec<u64> = codes.iter().filter_map(|n| n.text()?.parse().ok()).collect();
             if codes.is_empty() {
                 node.note("`statusCodes` is empty, so that it never holds");
             }
+            let code = |n: &FluxzyNode<'_>| {
+                let text = n.text().unwrap_or_default();
+                text.parse().ok().or_else(|| n.refuse(format!("`{text}` is not a status code, such as 404")))
+            };
+            let codes: Vec<u64> = codes.iter().filter_map(code).collect();
             ConditionExpr::or(codes.into_iter().map(|c| number_filter(Key::Status, c)).collect())
         }
         "protobuf" => {
@@ -124,9 +127,7 @@ fn message_filter(node: &FluxzyNode<'_>, kind: &str) -> Option<ConditionExpr> {
 /// Filters that Fluxzy only uses in its UI: in live rules they never match.
 fn view_only(node: &FluxzyNode<'_>, kind: &str) -> ConditionExpr {
     match kind {
-        "hascomment" => comment_condition(
-            TextPredicate::fixed(MatchMode::Prefix, "comment:", false).expect("a prefix is not a regex"),
-        ),
+        "hascomment" => text_filter(TextField::Tag, MatchMode::Prefix, "comment:"),
         "hastag" => presence_filter(TextField::OwnerTag),
         "commentsearch" => {
             let mode = operation(node, MatchMode::Contains);
@@ -140,7 +141,7 @@ fn view_only(node: &FluxzyNode<'_>, kind: &str) -> ConditionExpr {
             };
             let sensitive = node.bool_value("caseSensitive", false);
             TextPredicate::fixed(MatchMode::Regex, &pattern, !sensitive)
-                .map_or_else(|e| never(node, e), comment_condition)
+                .map_or_else(|e| never(node, e), |test| ConditionExpr::Text(TextField::Tag, test))
         }
         "tagcontains" => text_filter(TextField::Tag, MatchMode::Exact, &node.tag()),
         _ => search_text(node),

@@ -7,6 +7,8 @@ use interflow_rules::format::{ConvertedRules, ParsedRuleFile, PathSegment, TextT
 use interflow_types::data_file;
 use serde_json::{Map, Value};
 
+use crate::draft::scalar_text;
+
 /// Collects errors and notes while a rule is read.
 pub(crate) struct ImportLog<'p> {
     pub parsed: &'p ParsedRuleFile,
@@ -93,12 +95,7 @@ impl<'v> FluxzyNode<'v> {
 
     /// A text; numbers and booleans are converted.
     pub fn text(&self) -> Option<String> {
-        match self.value {
-            Value::String(s) => Some(s.clone()),
-            Value::Number(n) => Some(n.to_string()),
-            Value::Bool(b) => Some(b.to_string()),
-            _ => None,
-        }
+        scalar_text(self.value)
     }
 
     pub fn text_of(&self, key: &str) -> Option<String> {

@@ -1,7 +1,7 @@
-//! Fluxzy's scopes and comments in terms of rules.
+//! Fluxzy's scopes in terms of rules.
 
-use interflow_rules::format::{TextField, TextPredicate, unknown_key_message};
-use interflow_rules::{ConditionExpr, phase_names};
+use interflow_rules::format::unknown_key_message;
+use interflow_rules::phase_names;
 use interflow_types::Phase;
 
 use super::node::FluxzyNode;
@@ -28,9 +28,4 @@ pub(crate) fn phase_by_name(node: &FluxzyNode<'_>, text: &str) -> Option<Phase> 
         Some(_) => {}
     }
     phase
-}
-
-/// A condition on the tags that represent comments.
-pub(crate) fn comment_condition(test: TextPredicate) -> ConditionExpr {
-    ConditionExpr::Text(TextField::Tag, test)
 }

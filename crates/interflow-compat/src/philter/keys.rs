@@ -3,7 +3,7 @@
 use serde_json::Value as Yaml;
 use toml::{Table, Value};
 
-use crate::draft::{insert_some, non_empty};
+use crate::draft::{insert_some, non_empty, scalar_text};
 
 pub(super) struct ImportedKeys {
     /// Content of the keys file.
@@ -21,7 +21,7 @@ pub(super) fn file(keys: &[Yaml], value: &mut dyn FnMut(&str) -> Option<String>)
     let mut all = Vec::new();
     for (i, theirs) in keys.iter().enumerate() {
         let at = format!("auth.apiKeys[{i}]");
-        let id = theirs["id"].as_str().map_or_else(|| format!("key-{i}"), str::to_owned);
+        let id = scalar_text(&theirs["id"]).unwrap_or_else(|| format!("key-{i}"));
         let key = theirs["key"].as_str().and_then(&mut *value).ok_or("it cannot be resolved");
         let hash = match key.and_then(|key| key_hash(&key)) {
             Ok(hash) => hash,
@@ -32,10 +32,9 @@ pub(super) fn file(keys: &[Yaml], value: &mut dyn FnMut(&str) -> Option<String>)
         };
         let mut entry = Table::from_iter([("id".to_owned(), Value::from(id)), ("hash".to_owned(), hash.into())]);
         for (axis, prefix) in [("providers", false), ("models", false), ("paths", true)] {
-            let list = theirs["scopes"][axis].as_array().into_iter().flatten().filter_map(Yaml::as_str);
+            let list = theirs["scopes"][axis].as_array().into_iter().flatten().filter_map(scalar_text);
             // philter-ai-proxy matches paths as prefixes.
-            let converted =
-                |entry: &str| if prefix && !entry.ends_with('*') { format!("{entry}*") } else { entry.to_owned() };
+            let converted = |entry: String| if prefix && !entry.ends_with('*') { entry + "*" } else { entry };
             insert_some(&mut entry, axis, non_empty(list.map(converted).collect::<Vec<_>>()));
         }
         if let Some(policy) = theirs["policy"].as_str() {

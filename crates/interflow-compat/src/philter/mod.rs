@@ -7,7 +7,7 @@ use interflow_types::data_file;
 use serde_json::Value as Yaml;
 use toml::{Table, Value};
 
-use crate::draft::{ConfigDraft, ImportedConfig, insert_some, non_empty};
+use crate::draft::{ConfigDraft, ImportedConfig, insert_some, non_empty, scalar_text};
 
 /// Translates a configuration file of philter-ai-proxy.
 ///
@@ -216,11 +216,15 @@ impl PhilterImporter {
             let mut route = Table::new();
             copy_texts(&mut route, matches, &["path", "model"]);
             copy_texts(&mut route, theirs, &["context"]);
-            if matches["path"].is_string() {
+            if route.contains_key("path") {
                 self.draft.note(format!("routes[{i}].match.path: it also matches the paths below it"));
             }
-            if let (Some(header), Some(value)) = (matches["header"].as_str(), matches["value"].as_str()) {
-                route.insert("headers".into(), Table::from_iter([(header.to_owned(), value.into())]).into());
+            match (scalar_text(&matches["header"]), scalar_text(&matches["value"])) {
+                (Some(header), Some(value)) => {
+                    route.insert("headers".into(), Table::from_iter([(header, value.into())]).into());
+                }
+                (None, None) => {}
+                _ => self.draft.note(format!("routes[{i}].match: `header` and `value` belong together; left out")),
             }
             // In philter-ai-proxy, a route does not inherit from the defaults.
             route.insert("responses".into(), response_mode(&theirs["outbound"]).into());
@@ -281,7 +285,7 @@ fn milliseconds(theirs: &Yaml) -> Option<String> {
 }
 
 fn copy_texts(table: &mut Table, theirs: &Yaml, keys: &[&str]) {
-    let texts = keys.iter().filter_map(|key| Some(((*key).to_owned(), theirs[*key].as_str()?.into())));
+    let texts = keys.iter().filter_map(|key| Some(((*key).to_owned(), scalar_text(&theirs[*key])?.into())));
     table.extend(texts);
 }
 
@@ -293,5 +297,29 @@ fn response_mode(theirs: &Yaml) -> &'static str {
         Some("block") => "block",
         Some("flag") => "flag",
         _ => "redact",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_that_are_no_texts_in_yaml_are_not_lost() {
+        let text = "
+routes:
+  - { match: { header: x-team, value: 7 } }
+  - { match: { model: 4 } }
+  - { match: { header: x-team } }
+auth: { apiKeys: [{ id: 12, key: word, scopes: { models: [4] } }] }
+";
+        let imported = import(text).unwrap();
+        let config: Table = toml::from_str(&imported.text).unwrap();
+        let routes = config["redact"]["route"].as_array().unwrap();
+        assert_eq!(routes[0]["headers"]["x-team"].as_str(), Some("7"));
+        assert_eq!(routes[1]["model"].as_str(), Some("4"));
+        assert!(imported.notes.iter().any(|n| n.starts_with("routes[2].match: ")), "{:#?}", imported.notes);
+        let keys = imported.keys.unwrap();
+        assert!(keys.contains("id = \"12\"") && keys.contains("models = [\"4\"]"), "{keys}");
     }
 }

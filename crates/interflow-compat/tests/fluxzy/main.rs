@@ -247,6 +247,18 @@ fn filter_later_than_its_actions_phase_is_an_error() {
             "unknown operation",
         ),
         ("rules:\n- filter: {typeKind: any}\n  action: {typeKind: abrt}\n", "did you mean `abort`?"),
+        (
+            "rules:\n- filter: {typeKind: statusCode, statusCodes: [404, 5xx]}\n  action: {typeKind: noOp}\n",
+            "`5xx` is not a status code",
+        ),
+        (
+            "rules:\n- filter: {typeKind: any}\n  action: {typeKind: mockedResponse, response: {statusCode: 42}}\n",
+            "42 is not a final status code",
+        ),
+        (
+            "rules:\n- filter: {typeKind: any}\n  action: {typeKind: setResponseCookie, name: a, maxAge: soon}\n",
+            "`maxAge` must be a whole number",
+        ),
         ("rules:\n- action: {typeKind: abort}\n", "has no filter"),
         ("rules:\n- filter: {typeKind: any}\n", "has no action"),
     ] {

@@ -15,7 +15,7 @@ use crate::disk::{self, FileOutcome};
 use crate::files::private_files::PrivateFiles;
 use crate::flow::render::RenderContext;
 use crate::flow::verdict::RuleVerdict;
-use crate::params::{AnswerBody, AnswerParams, BlockParams, MapLocalParams, RegexParam};
+use crate::params::{AnswerBody, AnswerParams, BlockParams, MapLocalParams, RegexParam, final_status};
 use crate::text::template::TextTemplate;
 
 pub(super) fn apply(at: &mut ActionContext<'_>, action: &Action, rule: &CompiledRule) -> Option<ActionEffect> {
@@ -60,6 +60,22 @@ pub(super) fn abort_verdict(rule: &CompiledRule) -> RuleVerdict {
 
 fn response_head(status: u16) -> ResponseHead {
     ResponseHead::new(StatusCode::from_u16(status).expect("statuses are checked when rules are read"))
+}
+
+/// The response that a person, a script or a service gave.
+///
+/// # Errors
+/// The status is not a final one, or a field cannot be sent.
+pub(super) fn given_response(
+    status: u16,
+    headers: &[(String, impl AsRef<[u8]>)],
+    body: Bytes,
+) -> Result<Box<Response>, String> {
+    let mut head = ResponseHead::new(final_status(status)?);
+    for (name, value) in headers {
+        head.headers.append(name, value).map_err(|e| format!("{name}: {e}"))?;
+    }
+    Ok(Box::new(Response { head, body: Body::from(body) }))
 }
 
 /// The response for a blocked request. Status 444 closes the connection, as in nginx.

@@ -18,6 +18,7 @@ use crate::flow::flow_state::RuleState;
 use crate::flow::json_answers::JsonAnswers;
 use crate::flow::render::RenderContext;
 use crate::flow::view::FlowView;
+use crate::matching::index::Candidates;
 use crate::text::template::TextTemplate;
 
 /// The request at the current phase: mutable, read-only, or absent.
@@ -59,6 +60,8 @@ pub(crate) struct ActionContext<'a> {
     pub opens: bool,
     /// The URL as text, computed on demand and shared by all conditions; cleared when the request changes.
     pub url: OnceCell<String>,
+    /// The rules of this phase that the request may match, looked up on demand; cleared when the request changes.
+    pub candidates: Option<Candidates>,
     /// What programs (`exec` conditions) answered about the current rule.
     pub exec: ExecAnswers,
     /// The head of this phase's side before the first rule that may edit it.
@@ -82,6 +85,7 @@ impl<'a> ActionContext<'a> {
             edits: BodyEdits::default(),
             opens: false,
             url: OnceCell::new(),
+            candidates: None,
             exec: ExecAnswers::default(),
             before: None,
         }
@@ -96,9 +100,10 @@ impl<'a> ActionContext<'a> {
         }
     }
 
-    /// The request, if this phase may change it. Invalidates the cached URL.
+    /// The request, if this phase may change it. Invalidates what was made of it.
     pub fn request_mut(&mut self) -> Option<&mut RequestHead> {
         self.url.take();
+        self.candidates = None;
         match &mut self.request {
             RequestAccess::Changing(head) => Some(head),
             _ => None,

@@ -3,16 +3,17 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use interflow_types::{Body, Error, ErrorKind, Phase, Response, ResponseHead, StatusCode};
+use interflow_types::{Error, ErrorKind, Phase, Response, StatusCode};
 
-use super::answers;
+use super::answers::{self, given_response};
 use super::context::ActionContext;
 use super::effect::{ActionEffect, PendingAction, action_failed, invalid_value};
+use super::static_files::set_status;
 use crate::action::Action;
 use crate::compiled::program::CompiledRule;
 use crate::config::OnFailure;
 use crate::flow::verdict::RuleVerdict;
-use crate::params::{OnMiss, ReplayParams, ScriptParams};
+use crate::params::{OnMiss, ReplayParams, ScriptParams, final_status};
 use crate::script::{self, ScriptOutcome, ScriptVerdict};
 use crate::service::{ExternalService, ServiceDecision, ServiceMessageKind};
 
@@ -61,8 +62,8 @@ fn prepare_script(at: &mut ActionContext<'_>, s: &ScriptParams, rule: &CompiledR
     }
 }
 
-/// Applies the result of a script to the flow: tags, variables, changes, and its verdict. A failed script changes
-/// nothing.
+/// Applies the result of a script to the flow: changes, tags, variables, and its verdict. A failed script changes
+/// nothing, and so does one whose answer or change cannot be sent.
 pub(super) fn apply_script_outcome(
     at: &mut ActionContext<'_>,
     rule: &CompiledRule,
@@ -77,43 +78,27 @@ pub(super) fn apply_script_outcome(
             return action_failed(at, rule, error);
         }
     };
+    let end = match outcome.end {
+        None => None,
+        Some(ScriptVerdict::Drop) if at.phase == Phase::Message => Some(RuleVerdict::Drop),
+        Some(ScriptVerdict::Drop) => Some(answers::abort_verdict(rule)),
+        Some(ScriptVerdict::Deny(reason)) => {
+            let text = reason.unwrap_or_else(|| format!("the script of rule `{}` refused it", rule.name));
+            Some(RuleVerdict::Deny(Error::new(ErrorKind::Denied, text)))
+        }
+        Some(ScriptVerdict::Answer { status, headers, body }) => match given_response(status, &headers, body) {
+            Ok(response) => Some(RuleVerdict::Answer(response)),
+            Err(e) => return invalid_value(at, rule, "answer", "", e),
+        },
+    };
+    if let Err(e) = outcome.changes.apply(at) {
+        return invalid_value(at, rule, "change", "", e);
+    }
     outcome.tags.into_iter().for_each(|t| at.flow.tag(t));
     for (name, value) in outcome.variables {
         at.state().set_variable(&name, value);
     }
-    if let Err(e) = outcome.changes.apply(at) {
-        return invalid_value(at, rule, "change", "", e);
-    }
-    match outcome.end {
-        None => ActionEffect::Continue,
-        Some(ScriptVerdict::Drop) if at.phase == Phase::Message => ActionEffect::End(RuleVerdict::Drop),
-        Some(ScriptVerdict::Drop) => ActionEffect::End(answers::abort_verdict(rule)),
-        Some(ScriptVerdict::Deny(reason)) => {
-            let text = reason.unwrap_or_else(|| format!("the script of rule `{}` refused it", rule.name));
-            ActionEffect::End(RuleVerdict::Deny(Error::new(ErrorKind::Denied, text)))
-        }
-        Some(ScriptVerdict::Answer { status, headers, body }) => answer_from_script(at, rule, status, &headers, body),
-    }
-}
-
-fn answer_from_script(
-    at: &mut ActionContext<'_>,
-    rule: &CompiledRule,
-    status: u16,
-    headers: &[(String, Vec<u8>)],
-    body: Bytes,
-) -> ActionEffect {
-    // Informational responses cannot end a request.
-    let Some(status) = StatusCode::from_u16(status).ok().filter(|s| s.as_u16() >= 200) else {
-        return invalid_value(at, rule, "status", &status.to_string(), "it is none");
-    };
-    let mut head = ResponseHead::new(status);
-    for (name, value) in headers {
-        if let Err(e) = head.headers.append(name, value) {
-            return invalid_value(at, rule, "field", name, e);
-        }
-    }
-    ActionEffect::End(RuleVerdict::Answer(Box::new(Response { head, body: Body::from(body) })))
+    end.map_or(ActionEffect::Continue, ActionEffect::End)
 }
 
 /// Calls a service with the current message and applies its decision. The service has said in its handshake which
@@ -158,7 +143,8 @@ pub(super) async fn call_service(
         Ok(ServiceDecision::Deny { status, body }) => {
             at.flow.tag(format!("denied by {}", service.name));
             let status = status.unwrap_or(if request { 403 } else { 502 });
-            answer_from_script(at, rule, status, &[], body.unwrap_or_default())
+            let response = given_response(status, &[] as &[(String, String)], body.unwrap_or_default());
+            ActionEffect::End(RuleVerdict::Answer(response.expect("only final statuses are read from a decision")))
         }
         Ok(ServiceDecision::Rewrite { status, headers, body }) => {
             at.flow.tag(format!("rewritten by {}", service.name));
@@ -176,11 +162,8 @@ fn apply_rewrite(
     headers: Vec<(String, Vec<String>)>,
     body: Option<Bytes>,
 ) {
-    if let (Some(status), Some(response)) =
-        (status.and_then(|s| StatusCode::from_u16(s).ok()), at.response.as_deref_mut())
-    {
-        response.status = status;
-        response.reason = status.canonical_reason().unwrap_or_default().into();
+    if let (Some(Ok(status)), Some(response)) = (status.map(final_status), at.response.as_deref_mut()) {
+        set_status(response, status);
     }
     if let Some(fields) = at.head_mut() {
         for (name, values) in headers {

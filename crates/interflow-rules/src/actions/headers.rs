@@ -1,14 +1,15 @@
 //! Actions on message heads: fields, cookies, parameters, method, URL, status.
 
-use interflow_types::{Headers, Method, Phase, RequestHead, StatusCode};
+use interflow_types::{Headers, Method, Phase, RequestHead};
 use regex::bytes::Captures;
 
 use super::context::ActionContext;
 use super::effect::{ActionEffect, action_failed, invalid_value, invalid_value_error};
+use super::static_files::set_status;
 use crate::action::Action;
 use crate::compiled::program::CompiledRule;
 use crate::flow::render::RenderContext;
-use crate::params::{CookieLine, MapRemoteParams, RegexParam, ReplaceField};
+use crate::params::{CookieLine, MapRemoteParams, RegexParam, ReplaceField, final_status};
 use crate::text::template::TextTemplate;
 use crate::text::url::parse_url;
 use crate::text::{cookies, query_params};
@@ -88,15 +89,13 @@ pub(super) fn apply(at: &mut ActionContext<'_>, action: &Action, rule: &Compiled
         Action::MapRemote(remote) => map_remote(at, remote, rule),
         Action::SetStatus(t) => {
             let text = at.render(t);
-            let status =
-                text.trim().parse::<u16>().ok().filter(|n| *n >= 200).and_then(|n| StatusCode::from_u16(n).ok());
+            let status = text.trim().parse().map_err(|_| "it is none".to_owned()).and_then(final_status);
             match (status, at.response.as_deref_mut()) {
-                (Some(status), Some(response)) => {
-                    response.status = status;
-                    response.reason = status.canonical_reason().unwrap_or_default().into();
+                (Ok(status), Some(response)) => {
+                    set_status(response, status);
                     ActionEffect::Continue
                 }
-                (None, _) => invalid_value(at, rule, "status", &text, "it is none"),
+                (Err(why), _) => invalid_value(at, rule, "status", &text, why),
                 (_, None) => ActionEffect::Continue,
             }
         }
@@ -247,7 +246,7 @@ fn map_remote(at: &mut ActionContext<'_>, remote: &MapRemoteParams, rule: &Compi
                     return ActionEffect::Continue;
                 }
                 let to = |groups: &Captures<'_>| remote.to.render_match(&view, None, groups).into_bytes();
-                String::from_utf8_lossy(&regex.replace(url.as_bytes(), to)).into_owned()
+                String::from_utf8_lossy(&regex.replace_all(url.as_bytes(), to)).into_owned()
             }
             None => {
                 let base = remote.to.0.render_view(&view).into_owned();

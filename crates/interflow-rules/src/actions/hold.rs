@@ -3,17 +3,18 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use interflow_types::{Body, Error, ErrorKind, Method, Phase, Response, ResponseHead, StatusCode};
+use interflow_types::{Error, ErrorKind, Method, Phase};
 
-use super::answers;
+use super::answers::{self, given_response};
 use super::context::ActionContext;
 use super::effect::{ActionEffect, PendingAction, invalid_value};
+use super::static_files::set_status;
 use crate::body::content::BodyContent;
 use crate::compiled::phase_names;
 use crate::compiled::program::CompiledRule;
 use crate::flow::external_changes::ExternalChanges;
 use crate::flow::verdict::RuleVerdict;
-use crate::params::HoldParams;
+use crate::params::{HoldParams, final_status};
 use crate::state::hold::{HeldFlow, HeldPart, HoldDecision};
 
 /// Maximum part of a body presented to the operator, in bytes; a larger or binary one is not presented at all.
@@ -75,24 +76,20 @@ pub(super) fn apply_decision(
         Some(HoldDecision::Deny { reason }) => deny_effect(rule, reason.as_deref().unwrap_or("it was refused")),
         Some(HoldDecision::Drop) if at.phase == Phase::Message => ActionEffect::End(RuleVerdict::Drop),
         Some(HoldDecision::Drop) => ActionEffect::End(answers::abort_verdict(rule)),
-        Some(HoldDecision::Answer { status, headers, body }) => match decision_response(status, &headers, body) {
+        Some(HoldDecision::Answer { status, headers, body }) => match given_response(status, &headers, body.into()) {
             // A tunnel has no request yet that could be answered, so the answer is kept for it.
             Ok(response) if at.phase == Phase::Authority && at.flow.is_outside_tunnel() => {
-                *at.state().answer.get_mut() = Some(Box::new(response));
+                *at.state().answer.get_mut() = Some(response);
                 ActionEffect::Stop
             }
-            Ok(response) => ActionEffect::End(RuleVerdict::Answer(Box::new(response))),
+            Ok(response) => ActionEffect::End(RuleVerdict::Answer(response)),
             Err(e) => invalid_value(at, rule, "answer", "", e),
         },
         Some(HoldDecision::Change { method, url, status, headers, body }) => {
-            let changes = ExternalChanges {
-                method,
-                url,
-                status,
-                headers,
-                body: body.map(Bytes::from),
-                ..ExternalChanges::default()
-            };
+            // An empty value removes the field.
+            let values = |value: String| if value.is_empty() { Vec::new() } else { vec![value.into_bytes()] };
+            let fields = headers.into_iter().map(|(name, value)| (name, values(value))).collect();
+            let changes = ExternalChanges { method, url, status, fields, body: body.map(Bytes::from) };
             match changes.apply(at) {
                 Ok(()) => ActionEffect::Continue,
                 Err(e) => invalid_value(at, rule, "change", "", e),
@@ -105,58 +102,46 @@ fn deny_effect(rule: &CompiledRule, why: &str) -> ActionEffect {
     ActionEffect::End(RuleVerdict::Deny(Error::new(ErrorKind::Denied, format!("rule `{}` held it: {why}", rule.name))))
 }
 
-fn decision_response(status: u16, headers: &[(String, String)], body: String) -> Result<Response, String> {
-    let status = StatusCode::from_u16(status).ok().filter(|s| s.as_u16() >= 200).ok_or("the status is none")?;
-    let mut head = ResponseHead::new(status);
-    for (name, value) in headers {
-        head.headers.append(name, value).map_err(|e| e.to_string())?;
-    }
-    Ok(Response { head, body: Body::from(Bytes::from(body)) })
-}
-
 impl ExternalChanges {
-    /// Applies changes made outside (operator, script, service) as far as the phase allows. An empty value removes a
-    /// field.
+    /// Applies changes made outside (operator, script) as far as the phase allows, all of them or none.
     pub fn apply(self, at: &mut ActionContext<'_>) -> Result<(), String> {
-        let request = at.phase < Phase::ResponseHead;
-        if let (Some(method), true) = (&self.method, request) {
-            let method = Method::from_bytes(method.as_bytes()).map_err(|e| e.to_string())?;
-            if let Some(r) = at.request_mut() {
-                r.method = method;
+        // On copies, since a change may turn out to be invalid after others were made.
+        let mut request = if at.phase < Phase::ResponseHead { at.request_mut().cloned() } else { None };
+        let mut response = at.response.as_deref().cloned();
+        if let Some(r) = &mut request {
+            if let Some(method) = &self.method {
+                r.method = Method::from_bytes(method.as_bytes()).map_err(|e| e.to_string())?;
             }
-        }
-        if let (Some(url), true) = (&self.url, request) {
-            let url = crate::text::url::parse_url(url)?;
-            if let Some(r) = at.request_mut() {
+            if let Some(url) = &self.url {
+                let url = crate::text::url::parse_url(url)?;
                 if url.authority != r.url.authority {
                     r.headers.set("Host", url.authority.to_host_header(url.scheme)).map_err(|e| e.to_string())?;
                 }
                 r.url = url;
             }
         }
-        if let (Some(status), Some(response)) = (self.status, at.response.as_deref_mut()) {
-            response.status = StatusCode::from_u16(status).map_err(|e| e.to_string())?;
-            response.reason = response.status.canonical_reason().unwrap_or_default().into();
+        if let (Some(status), Some(response)) = (self.status, &mut response) {
+            set_status(response, final_status(status)?);
         }
-        for (name, value) in &self.headers {
-            let Some(fields) = at.head_mut() else { break };
-            if value.is_empty() {
-                fields.remove(name);
-            } else {
-                fields.set(name, value).map_err(|e| format!("{name}: {e}"))?;
+        let fields = request.as_mut().map(|r| &mut r.headers).or(response.as_mut().map(|r| &mut r.headers));
+        if let Some(fields) = fields {
+            for (name, values) in &self.fields {
+                let Some((first, more)) = values.split_first() else {
+                    fields.remove(name);
+                    continue;
+                };
+                // The first value keeps the position and spelling of the field.
+                fields.set(name, first).map_err(|e| format!("{name}: {e}"))?;
+                for value in more {
+                    fields.append(name, value).map_err(|e| format!("{name}: {e}"))?;
+                }
             }
         }
-        for (name, values) in &self.fields {
-            let Some(fields) = at.head_mut() else { break };
-            let Some((first, more)) = values.split_first() else {
-                fields.remove(name);
-                continue;
-            };
-            // The first value keeps the position and spelling of the field.
-            fields.set(name, first).map_err(|e| format!("{name}: {e}"))?;
-            for value in more {
-                fields.append(name, value).map_err(|e| format!("{name}: {e}"))?;
-            }
+        if let (Some(new), Some(r)) = (request, at.request_mut()) {
+            *r = new;
+        }
+        if let (Some(new), Some(r)) = (response, at.response.as_deref_mut()) {
+            *r = new;
         }
         if let Some(body) = self.body {
             match at.message.as_deref_mut() {

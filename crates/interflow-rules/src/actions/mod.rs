@@ -22,16 +22,6 @@ use crate::disk::FileOutcome;
 use crate::flow::verdict::RuleVerdict;
 
 impl PendingAction {
-    /// Whether a message inside a body can wait for it; flows cannot be held or delayed there.
-    pub const fn is_possible_in_body(&self) -> bool {
-        matches!(self, Self::Script(_) | Self::Exec(_) | Self::Json(_) | Self::Capture(_) | Self::File(_))
-    }
-
-    /// Whether the end of a flow can wait for it.
-    pub const fn is_possible_at_end(&self) -> bool {
-        matches!(self, Self::Exec(_) | Self::Json(_) | Self::Capture(_) | Self::File(_))
-    }
-
     /// Waits for the operation and applies its result to the flow as it is then.
     pub async fn complete(self, at: &mut ActionContext<'_>, rule: &CompiledRule) -> ActionEffect {
         match self {

@@ -136,7 +136,7 @@ impl FileConditions {
     }
 }
 
-fn set_status(head: &mut ResponseHead, status: StatusCode) {
+pub(super) fn set_status(head: &mut ResponseHead, status: StatusCode) {
     head.status = status;
     head.reason = status.canonical_reason().unwrap_or_default().into();
 }
@@ -164,13 +164,16 @@ pub(crate) fn resolve_below(folder: &Path, path: &str) -> Option<PathBuf> {
 
 /// The file for a path below a folder; `index.html` for a folder; `None` if there is none.
 pub(crate) fn find_in_folder(folder: &Path, path: &str) -> Option<PathBuf> {
+    let path = path.split(['?', '#']).next().unwrap_or_default();
     let file = resolve_below(folder, path)?;
-    let path = percent_decode_str(path.split(['?', '#']).next().unwrap_or_default()).decode_utf8_lossy();
+    if file.is_dir() {
+        // Resolved as well, since it may be a link out of the folder.
+        let index = |name| resolve_below(folder, &format!("{path}/{name}")).filter(|file| file.is_file());
+        return index("index.html").or_else(|| index("index.htm"));
+    }
+    let path = percent_decode_str(path).decode_utf8_lossy();
     // `/a.txt/` names a folder.
     let names_folder = path.ends_with(['/', '\\']) || path.ends_with("/.");
-    if file.is_dir() {
-        return ["index.html", "index.htm"].into_iter().map(|i| file.join(i)).find(|f| f.is_file());
-    }
     (file.is_file() && !names_folder).then_some(file)
 }
 
@@ -249,7 +252,15 @@ mod tests {
         std::fs::write(root.join("sub/index.html"), "i").unwrap();
         std::fs::write(dir.path().join("secret"), "s").unwrap();
         #[cfg(unix)]
-        std::os::unix::fs::symlink(dir.path().join("secret"), root.join("link")).unwrap();
+        {
+            use std::os::unix::fs::symlink;
+            symlink(dir.path().join("secret"), root.join("link")).unwrap();
+            for (folder, target) in [("out", dir.path().join("secret")), ("in", root.join("a.txt"))] {
+                std::fs::create_dir(root.join(folder)).unwrap();
+                symlink(target, root.join(folder).join("index.html")).unwrap();
+            }
+            assert_eq!(find_in_folder(&root, "/in/"), root.join("a.txt").canonicalize().ok());
+        }
         for (path, found) in [
             ("/a.txt", true),
             ("/a.txt?x=1", true),
@@ -266,6 +277,8 @@ mod tests {
             ("/..\\secret", false),
             ("/sub/../../secret", false),
             ("/link", false),
+            ("/out/", false),
+            ("/out", false),
             ("/none", false),
             ("/", false),
             ("/a.txt%00", false),

@@ -12,11 +12,13 @@ use serde_json::Value;
 
 use super::html::{HtmlInjector, StreamEdit};
 use crate::flow::json_answers::JSON_SLOTS;
+use crate::matching::regex_limits::group;
 use crate::text::json::{JsonPath, PatchOperation};
 use crate::text::json_document::{JsonDocument, JsonFailure};
 
 /// Maximum size of a server-sent event that is edited; a larger one ends the editing, not the stream.
 const MAX_EVENT_SIZE: usize = 16 << 20;
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
 #[derive(Clone, Debug)]
 pub(crate) enum BodyChange {
@@ -90,10 +92,7 @@ pub(crate) fn expand(parts: &[ReplacementPart], groups: &regex::bytes::Captures<
     for part in parts {
         match part {
             ReplacementPart::Text(text) => out.extend_from_slice(text),
-            ReplacementPart::Group(name) => {
-                let group = name.parse().map_or_else(|_| groups.name(name), |n: usize| groups.get(n));
-                out.extend_from_slice(group.map_or(&[], |m| m.as_bytes()));
-            }
+            ReplacementPart::Group(name) => out.extend_from_slice(group(groups, name).unwrap_or_default()),
         }
     }
     out
@@ -269,12 +268,14 @@ fn suffix_overlap(text: &[u8], find: &[u8]) -> usize {
 
 /// Edits server-sent events as they stream (WHATWG HTML, section 9.2.6): the data of each, and by text each of its other lines. Every other byte stays.
 pub(crate) fn edit_events(changes: Vec<BodyChange>, body: Body) -> Body {
-    edit_stream(body, SseEdit { changes, parser: SseParser::new(MAX_EVENT_SIZE), lost: false })
+    edit_stream(body, SseEdit { changes, parser: SseParser::new(MAX_EVENT_SIZE), is_first: true, lost: false })
 }
 
 struct SseEdit {
     changes: Vec<BodyChange>,
     parser: SseParser,
+    /// The next event is the first one, before which there may be a byte order mark.
+    is_first: bool,
     /// An event was too large: the rest is passed on unchanged, since event boundaries are no longer known.
     lost: bool,
 }
@@ -287,7 +288,10 @@ impl StreamEdit for SseEdit {
             match self.parser.next_event() {
                 Ok(Some(event)) => {
                     let data = event.data.as_ref().and_then(|data| edit_part(&self.changes, data.as_bytes(), |_| true));
-                    edit_lines(&self.changes, &event.raw, data.as_deref(), &mut out);
+                    let is_marked = std::mem::take(&mut self.is_first) && event.raw.starts_with(BYTE_ORDER_MARK);
+                    let (mark, lines) = event.raw.split_at(if is_marked { BYTE_ORDER_MARK.len() } else { 0 });
+                    out.extend_from_slice(mark);
+                    edit_lines(&self.changes, lines, data.as_deref(), &mut out);
                 }
                 Ok(None) => return out,
                 Err(_) => {
@@ -440,6 +444,8 @@ mod tests {
             ("data: {\"a\": \"s3cret\"}\n\n", "data: {\"a\": 0}\n\n"),
             ("database: 1\ndata\n\n", "database: 1\ndata\n\n"),
             ("data: 1\n\ndata: s3cret", "data: 1\n\ndata: -"),
+            ("\u{feff}data: {\"a\": 1}\n\ndata: {\"a\": 1}\n\n", "\u{feff}data: {\"a\": 0}\n\ndata: {\"a\": 0}\n\n"),
+            ("\u{feff}id: s3cret\n\n\u{feff}data: 1\n\n", "\u{feff}id: -\n\n\u{feff}data: 1\n\n"),
         ] {
             for size in [1, 3, 1000] {
                 assert_eq!(read(edit_events(secret.to_vec(), pieces(before, size))), after, "{size}");

@@ -71,20 +71,7 @@ fn required_phase(action: &Action, cond: &ConditionExpr) -> (Phase, String) {
             (latest, from) = (phase, what.to_owned());
         }
     };
-    visit_templates(action, &mut |t| {
-        let (request, response) = t.wants_bodies();
-        if t.wants_message() {
-            raise(Phase::Message, "${message}");
-        } else if response {
-            raise(Phase::ResponseBody, "${resp.body}");
-        } else if t.wants_response() {
-            raise(Phase::ResponseHead, "a variable of the response");
-        } else if request {
-            raise(Phase::RequestBody, "${req.body}");
-        } else if t.wants_request() {
-            raise(Phase::RequestHead, "a variable of the request");
-        }
-    });
+    visit_templates(action, &mut |t| raise(t.phase(), t.source()));
     if let Action::Capture(c) = action
         && let CaptureSource::Json(side, path) = &c.source
     {

@@ -20,7 +20,7 @@ use crate::files::value_checks::check_values;
 use crate::matching::condition::ConditionExpr;
 use crate::matching::index::HostIndex;
 use crate::matching::path_mode::PathMatchMode;
-use crate::matching::text_predicate::{TextField, TextPredicate, group_names};
+use crate::matching::text_predicate::{TextField, group_names};
 use crate::service::{ExternalService, ServiceDef};
 use crate::state::runtime::RuleRuntime;
 
@@ -196,20 +196,11 @@ impl Compiler {
             visit_templates(action, &mut |t| read.extend(t.variables().map(ToOwned::to_owned)));
             self.set.extend(assigned_variables(action));
         }
-        rule.cond.visit(&mut |leaf| match leaf {
-            ConditionExpr::Text(place, test) => {
-                if let TextField::Variable(name) = place {
-                    read.push(name.clone());
-                }
-                if let TextPredicate::Filled(_, t, _) = test {
-                    read.extend(t.variables().map(ToOwned::to_owned));
-                }
+        rule.cond.visit(&mut |leaf| {
+            if let ConditionExpr::Text(TextField::Variable(name), _) = leaf {
+                read.push(name.clone());
             }
-            ConditionExpr::Exec(exec) => {
-                let all = exec.arguments.iter().chain([&exec.program]);
-                all.for_each(|t| read.extend(t.variables().map(ToOwned::to_owned)));
-            }
-            _ => {}
+            read.extend(leaf.templates().flat_map(|t| t.variables()).map(ToOwned::to_owned));
         });
         self.set.extend(rule.captures.iter().flat_map(|(_, r)| group_names(r).map(ToOwned::to_owned)));
         self.read.extend(read.into_iter().map(|name| (name, place.clone())));
@@ -309,7 +300,7 @@ fn capturing_regexes(cond: &ConditionExpr) -> Vec<(TextField, Regex)> {
                 (Key::Host, _) => TextField::Host,
                 (Key::Url | Key::Word, _) => TextField::Url,
                 (Key::Path, _) => TextField::Path,
-                (Key::Query, _) => TextField::Target,
+                (Key::Query, _) => TextField::Query,
                 (Key::Method, _) => TextField::Method,
                 (Key::ReqHeader, Some(name)) => TextField::Header(Request, name.clone()),
                 (Key::RespHeader, Some(name)) => TextField::Header(Response, name.clone()),

@@ -8,8 +8,8 @@ use crate::files::rule_file::RuleFile;
 use crate::files::rule_format::ConvertedRules;
 use crate::files::sources::{ParsedRuleFile, PathSegment, RuleFileContent};
 use crate::matching::condition::ConditionExpr;
-use crate::matching::text_predicate::TextPredicate;
 use crate::params::{AnswerBody, EditParams, ReplaySource, ScriptSource};
+use crate::text::template::TextTemplate;
 
 /// What the rules of a file use of this machine, with the places. Includes are named, not read.
 pub(crate) fn find(parsed: &ParsedRuleFile) -> Vec<RuleProblem> {
@@ -76,7 +76,7 @@ fn of_condition(condition: &ConditionExpr) -> Option<&'static str> {
     let mut uses = None;
     condition.visit(&mut |leaf| match leaf {
         ConditionExpr::Exec(_) => uses = Some("its condition starts a program"),
-        ConditionExpr::Text(_, TextPredicate::Filled(_, template, _)) if template.reads_env() => uses = Some(READS_ENV),
+        leaf if leaf.templates().any(TextTemplate::reads_env) => uses = Some(READS_ENV),
         _ => {}
     });
     uses

@@ -107,7 +107,11 @@ pub(crate) fn check_files(action: &Action, config: &RulesConfig, around: &RuleRu
         {
             private.check_read(file).map_err(|e| e.to_string())
         }
-        Action::Replay(r) => r.load(around.recordings.as_deref()),
+        Action::Replay(r) => {
+            // Whether a query finds flows makes no difference to a check.
+            let reads = around.is_live || matches!(r.from, ReplaySource::File(_));
+            r.load(around.recordings.as_deref().filter(|_| reads))
+        }
         Action::Script(s) => s.compile(config).map(drop),
         _ => Ok(()),
     }

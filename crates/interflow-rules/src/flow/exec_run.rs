@@ -5,7 +5,8 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
-use interflow_types::{ByteStr, Phase};
+use interflow_types::ByteStr;
+use smallvec::SmallVec;
 use tokio::process::Command;
 use tokio::sync::Semaphore;
 
@@ -28,21 +29,18 @@ pub struct ExecCondition {
 }
 
 impl ExecCondition {
-    /// The first phase in which its input is known.
-    pub(crate) fn phase(&self) -> Phase {
-        if self.head_in_env { Phase::RequestHead } else { Phase::Authority }
-    }
-
     pub(crate) fn describe(&self) -> String {
         format!("`{}` ends with 0", self.program.source())
     }
 }
 
-/// What programs answered in the evaluation of one rule, and the one that it needs next.
+/// What programs answered and chance decided in the evaluation of one rule, and the program that it needs next.
 #[derive(Default)]
 pub(crate) struct ExecAnswers {
     /// By condition and by the request's path, of which a rule may judge several interpretations.
     known: Vec<(Arc<ExecCondition>, Option<ByteStr>, bool)>,
+    /// Answers of conditions that count or are random, by the condition's address.
+    drawn: RefCell<SmallVec<[(usize, bool); 2]>>,
     wanted: RefCell<Option<Box<ExecRun>>>,
 }
 
@@ -51,6 +49,18 @@ impl ExecAnswers {
     pub(crate) fn known(&self, condition: &Arc<ExecCondition>, path: Option<&ByteStr>) -> Option<bool> {
         let record = self.known.iter().find(|(c, p, _)| Arc::ptr_eq(c, condition) && p.as_ref() == path);
         record.map(|(.., answer)| *answer)
+    }
+
+    /// The answer of a condition that counts or is random: one for all evaluations of a rule, which waits for programs and
+    /// judges several interpretations of the path.
+    pub(crate) fn draw(&self, condition: usize, draw: impl FnOnce() -> bool) -> bool {
+        let mut drawn = self.drawn.borrow_mut();
+        if let Some((_, answer)) = drawn.iter().find(|(known, _)| *known == condition) {
+            return *answer;
+        }
+        let answer = draw();
+        drawn.push((condition, answer));
+        answer
     }
 
     /// Says which program is needed, unless another one already is.
@@ -64,6 +74,7 @@ impl ExecAnswers {
         let pending = self.wanted.take();
         if pending.is_none() {
             self.known.clear();
+            self.drawn.get_mut().clear();
         }
         pending
     }

@@ -8,8 +8,6 @@ pub(crate) struct ExternalChanges {
     pub method: Option<String>,
     pub url: Option<String>,
     pub status: Option<u16>,
-    /// Fields to set; an empty value removes the field.
-    pub headers: Vec<(String, String)>,
     /// Fields with all their new values; an empty list removes the field.
     pub fields: Vec<(String, Vec<Vec<u8>>)>,
     pub body: Option<Bytes>,

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use interflow_types::{
-    ByteStr, ClientInfo, Direction, EntryKind, Flow, Headers, HttpVersion, Method, Phase, RequestHead, ResponseHead,
-    Scheme, StatusCode, StreamMessage, Timestamp,
+    ClientInfo, Direction, EntryKind, Flow, Headers, HttpVersion, Method, Phase, RequestHead, ResponseHead, Scheme,
+    StatusCode, StreamMessage, Timestamp,
 };
 
 use crate::flow::view::{FlowView, RuleConstants};
@@ -118,10 +118,5 @@ impl FlowFixture {
     pub fn with_message(mut self, direction: Direction, text: impl Into<Bytes>) -> Self {
         self.messages.push(crate::flow::view::test_message(direction, interflow_types::MessageKind::Text, text.into()));
         self
-    }
-
-    /// The path of the request, `/` for a tunnel.
-    pub fn path(&self) -> ByteStr {
-        self.request.as_ref().map_or_else(|| ByteStr::from_static("/"), |r| r.url.path.clone())
     }
 }

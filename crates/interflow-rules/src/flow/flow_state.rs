@@ -16,7 +16,7 @@ pub(crate) struct RuleState {
     /// Name, value, and whether the value is fixed by the rules, whatever peers send.
     pub vars: SmallVec<[(String, String, bool); 2]>,
     /// Decisions made at an earlier phase, by rule, so that a rule with actions in several phases decides once.
-    decided: SmallVec<[(u32, bool); 4]>,
+    pub decided: SmallVec<[(u32, bool); 4]>,
     /// Speed limits by direction; they outlive the phase that set them.
     pub throttle: [Option<Arc<Throttle>>; 2],
     /// Body edits requested at a phase without a body (the head), applied at the next one with a body.

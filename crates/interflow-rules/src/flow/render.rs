@@ -4,10 +4,11 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::path::{Component, Path};
 
-use interflow_types::{Error, ErrorKind, Timestamp};
+use interflow_types::{Direction, Error, ErrorKind, Timestamp};
 use regex::bytes::Captures;
 
 use crate::flow::view::FlowView;
+use crate::matching::regex_limits::group;
 use crate::text::cookies::request_cookie;
 use crate::text::query_params::decode_pairs;
 use crate::text::template::{ReplacementTemplate, TemplatePart, TemplateVariable, TextTemplate};
@@ -100,6 +101,16 @@ impl TextTemplate {
         Ok(path)
     }
 
+    /// Whether all its values are known; those of bodies and messages only if these were read.
+    pub(crate) fn is_known(&self, view: &FlowView<'_>) -> bool {
+        let is_read = |side| !self.wants_body(side) || view.body_of(side).is_some();
+        let has_message = view.message.is_some() && !view.message_is_unread;
+        view.phase >= self.phase()
+            && is_read(Direction::Request)
+            && is_read(Direction::Response)
+            && (has_message || !self.wants_message())
+    }
+
     /// Whether the rules alone determine the text, whatever peers send.
     pub(crate) fn is_fixed(&self, view: &FlowView<'_>) -> bool {
         self.parts.iter().all(|part| part.is_fixed(view))
@@ -142,11 +153,7 @@ impl TemplateVariable {
             Self::ReqHeader(name) => view.request.and_then(|r| r.headers.get(name)),
             Self::RespHeader(name) => view.response.and_then(|r| r.headers.get(name)),
             Self::Cookie(name) => view.request.and_then(|r| request_cookie(&r.headers, name)),
-            Self::Group(name) => {
-                let groups = with.groups;
-                let group = groups.and_then(|g| name.parse().map_or_else(|_| g.name(name), |n: usize| g.get(n)));
-                group.map(|m| m.as_bytes())
-            }
+            Self::Group(name) => with.groups.and_then(|groups| group(groups, name)),
             Self::Previous => with.previous,
             Self::Nothing => None,
         };

@@ -136,18 +136,11 @@ impl<'a> FlowView<'a> {
         if self.message_is_unread { Tristate::NotYet } else { Tristate::Known(fits(&message.payload)) }
     }
 
-    /// Whether the response may still arrive, so that a question about it is open rather than answered with no.
-    fn response_is_due(&self) -> bool {
-        self.response.is_none() && self.phase < Phase::ResponseHead
-    }
-
-    fn media_type(&self, side: Direction) -> MaybeText<'a> {
-        match self.head_of(side) {
-            Some(headers) => MaybeText::Is(headers.get_str("content-type")),
-            None if side == Direction::Response && self.response_is_due() => MaybeText::NotYet,
-            None if self.request.is_none() && self.phase < Phase::RequestHead => MaybeText::NotYet,
-            None => MaybeText::Is(None),
-        }
+    /// Compares the media type of one side, without its parameters.
+    fn media_type(&self, side: Direction, fits: &mut dyn FnMut(&str) -> bool) -> Tristate {
+        let Some(headers) = self.head_of(side) else { return self.no_head(side) };
+        let text = headers.get_str("content-type");
+        Tristate::any(text.map(|t| t.split(';').next().unwrap_or(t).trim()), fits)
     }
 
     fn request_text(
@@ -180,22 +173,6 @@ impl<'a> FlowView<'a> {
     }
 }
 
-/// A text that is known, known to be absent, or not known yet.
-enum MaybeText<'a> {
-    Is(Option<&'a str>),
-    NotYet,
-}
-
-impl MaybeText<'_> {
-    fn ask(self, fits: &mut dyn FnMut(&str) -> bool) -> Tristate {
-        match self {
-            // Queries compare media types without parameters.
-            Self::Is(text) => Tristate::any(text.map(|t| t.split(';').next().unwrap_or(t).trim()), fits),
-            Self::NotYet => Tristate::NotYet,
-        }
-    }
-}
-
 impl QuerySubject for FlowView<'_> {
     fn text(&self, key: Key, fits: &mut dyn FnMut(&str) -> bool) -> Tristate {
         let tls = self.flow.client_tls.as_deref();
@@ -223,11 +200,11 @@ impl QuerySubject for FlowView<'_> {
             },
             Key::Type => {
                 // Either side may match; only if the request's does not, the response's decides or leaves it open.
-                let request = self.media_type(Direction::Request).ask(fits);
-                if request.holds() { request } else { request.or(self.media_type(Direction::Response).ask(fits)) }
+                let request = self.media_type(Direction::Request, fits);
+                if request.holds() { request } else { request.or(self.media_type(Direction::Response, fits)) }
             }
-            Key::ReqType => self.media_type(Direction::Request).ask(fits),
-            Key::RespType => self.media_type(Direction::Response).ask(fits),
+            Key::ReqType => self.media_type(Direction::Request, fits),
+            Key::RespType => self.media_type(Direction::Response, fits),
             Key::Tag => Tristate::any(self.flow.tags.iter().map(|t| t.as_str()), fits),
             Key::User => Tristate::any(self.flow.user.as_deref(), fits),
             Key::Process => Tristate::any(self.flow.client.process.as_ref().map(|p| p.name.as_str()), fits),
@@ -293,7 +270,7 @@ impl QuerySubject for FlowView<'_> {
                     .and_then(|t| t.get(..16))
                     .is_some_and(|t| t.eq_ignore_ascii_case("application/grpc"))
             }),
-            Flag::Sse => self.media_type(Direction::Response).ask(&mut |t| t.eq_ignore_ascii_case("text/event-stream")),
+            Flag::Sse => self.media_type(Direction::Response, &mut |t| t.eq_ignore_ascii_case("text/event-stream")),
             Flag::Tunnel if self.request.is_some() => Tristate::Known(false),
             Flag::Tunnel if self.phase >= Phase::UpstreamConnect => Tristate::Known(true),
             Flag::Intercepted => request(&|_| self.flow.client_tls.is_some()),
@@ -381,6 +358,7 @@ pub(crate) fn copy_facts(flow: &Flow) -> Flow {
     if let Some(state) = flow.extension::<RuleState>() {
         let note = copy.extension_mut::<RuleState>();
         note.vars.clone_from(&state.vars);
+        note.decided.clone_from(&state.decided);
         note.request_body.clone_from(&state.request_body);
         note.unread_request.clone_from(&state.unread_request);
     }

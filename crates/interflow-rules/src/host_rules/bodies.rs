@@ -1,5 +1,6 @@
 //! Runs the rules of a phase that has a body: buffered if one of them needs it whole, else as a stream.
 
+use interflow_query::{Flag, QuerySubject as _};
 use interflow_types::StatusCode;
 
 use super::*;
@@ -29,16 +30,12 @@ impl HostRules {
             at.edits = at.state().pending.take().unwrap_or_default();
             at.snapshot_head();
         }
-        let picked = self.candidates(&at);
-        if self.wants_whole(&mut at, picked.as_ref(), &body) {
-            return MaybeFuture::pending(self.run_on_whole_body(at, body, picked));
+        if self.wants_whole(&mut at, &body) {
+            return MaybeFuture::pending(self.run_on_whole_body(at, body));
         }
-        let (cursor, waiting) = match self.run_rules(&mut at, picked.as_ref(), RuleCursor::default()) {
+        let (cursor, waiting) = match self.run_rules(&mut at, RuleCursor::default()) {
             WalkResult::Done(verdict) => match verdict.into_result() {
-                Ok(()) if self.must_read_body(&at, &body) => {
-                    return MaybeFuture::pending(self.read_and_apply_edits(at, body));
-                }
-                Ok(()) if checks_beginning(&at, &body) => {
+                Ok(()) if self.must_read_body(&at, &body) || checks_beginning(&at, &body) => {
                     return MaybeFuture::pending(self.check_and_apply_edits(at, body));
                 }
                 Ok(()) => return MaybeFuture::Ready(self.apply_body_edits(at, BodyReadState::Stream(body))),
@@ -47,11 +44,8 @@ impl HostRules {
             WalkResult::Wait(cursor, waiting) => (cursor, waiting),
         };
         MaybeFuture::pending(async move {
-            self.resume(&mut at, picked.as_ref(), cursor, waiting).await.into_result()?;
-            match self.must_read_body(&at, &body) {
-                true => self.read_and_apply_edits(at, body).await,
-                false => self.check_and_apply_edits(at, body).await,
-            }
+            self.resume(&mut at, cursor, waiting).await.into_result()?;
+            self.check_and_apply_edits(at, body).await
         })
     }
 
@@ -60,9 +54,12 @@ impl HostRules {
         self.apply_whole_body_edits(at, read_state).await
     }
 
-    /// As a stream, unless its beginning already tells that it cannot be decoded: then `on_failure` decides. Text in UTF-16
-    /// or UTF-32 that only its beginning shows is edited as a whole.
+    /// As a whole where the edits need that. Else as a stream, unless its beginning already tells that it cannot be decoded:
+    /// then `on_failure` decides. Text in UTF-16 or UTF-32 that only its beginning shows is edited as a whole.
     async fn check_and_apply_edits(&self, mut at: ActionContext<'_>, mut body: Body) -> Result<Body, EarlyExit> {
+        if self.must_read_body(&at, &body) {
+            return self.read_and_apply_edits(at, body).await;
+        }
         if checks_beginning(&at, &body)
             && let Some(headers) = at.head().cloned()
         {
@@ -75,18 +72,9 @@ impl HostRules {
         self.apply_body_edits(at, BodyReadState::Stream(body))
     }
 
-    async fn run_on_whole_body(
-        &self,
-        mut at: ActionContext<'_>,
-        body: Body,
-        picked: Option<Candidates>,
-    ) -> Result<Body, EarlyExit> {
+    async fn run_on_whole_body(&self, mut at: ActionContext<'_>, body: Body) -> Result<Body, EarlyExit> {
         let read_state = self.read_body(&mut at, body).await?;
-        let verdict = match self.run_rules(&mut at, picked.as_ref(), RuleCursor::default()) {
-            WalkResult::Done(verdict) => verdict,
-            WalkResult::Wait(cursor, waiting) => self.resume(&mut at, picked.as_ref(), cursor, waiting).await,
-        };
-        verdict.into_result()?;
+        self.run_to_end(&mut at).await.into_result()?;
         self.apply_whole_body_edits(at, read_state).await
     }
 
@@ -99,7 +87,7 @@ impl HostRules {
     }
 
     /// Whether a rule that may act needs the whole body, for its condition or its action.
-    fn wants_whole(&self, at: &mut ActionContext<'_>, picked: Option<&Candidates>, body: &Body) -> bool {
+    fn wants_whole(&self, at: &mut ActionContext<'_>, body: &Body) -> bool {
         if at.phase == Phase::RequestBody && self.may_need_request_body(at) {
             return true;
         }
@@ -113,7 +101,7 @@ impl HostRules {
             && at.head().is_some_and(body::is_event_stream);
         let entries = &self.phase_rules(at.phase).entries;
         entries.iter().enumerate().any(|(i, entry)| {
-            if !(entry.whole || entry.asks_body && !endless) || picked.is_some_and(|p| p[i / 64] & 1 << (i % 64) == 0) {
+            if !(entry.whole || entry.asks_body && !endless) || self.next_candidate(at, i) != i {
                 return false;
             }
             if !entry.gate.may_match(at.request(), at.response.as_deref()) {
@@ -135,9 +123,12 @@ impl HostRules {
 
     /// Whether a rule that may still act reads the request's body later.
     fn may_need_request_body(&self, at: &ActionContext<'_>) -> bool {
+        // The request of a gRPC call may end only after messages of its response.
+        let is_call = || at.view().flag(Flag::Grpc).holds();
         self.later_body_rules.iter().any(|id| {
             let rule = &self.program.rules[*id as usize];
-            !matches!(evaluate_uncounted(rule, at), Tristate::Known(false))
+            (!is_call() || needs_earlier_request_body(rule, false))
+                && !matches!(evaluate_uncounted(rule, at), Tristate::Known(false))
         })
     }
 

@@ -55,7 +55,7 @@ impl MessageRuleContext {
             message: Some(&mut message),
             ..ActionContext::new(&bound.program, Phase::Message, &mut self.flow)
         };
-        match bound.run_message_rules(&mut at).await {
+        match bound.run_to_end(&mut at).await.into() {
             MessageVerdict::Continue => Ok(Some(message.payload)),
             MessageVerdict::Drop => Ok(None),
             MessageVerdict::Deny(e) => Err(e),

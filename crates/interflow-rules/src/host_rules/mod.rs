@@ -10,6 +10,7 @@ mod stage;
 
 pub(crate) use by_host::RulesByHost;
 pub(crate) use messages::MAX_MESSAGE_SIZE;
+pub(crate) use path_variants::judge;
 pub(crate) use requirements::unread_error;
 pub(crate) use stage::HostRuleStage;
 
@@ -32,6 +33,7 @@ use crate::compiled::program::{CompiledRule, RuleProgram};
 use crate::config::OnFailure;
 use crate::flow::flow_state::RuleState;
 use crate::flow::verdict::RuleVerdict;
+use crate::matching::condition::ConditionExpr;
 use crate::matching::index::{Candidates, Prefilter, RequestIndex};
 use crate::service::ServiceMessageKind;
 use requirements::{
@@ -173,7 +175,7 @@ impl HostRules {
             }
         }
         let looks_back: Vec<u32> =
-            rules.iter().copied().filter(|id| needs_earlier_request_body(&program.rules[*id as usize])).collect();
+            rules.iter().copied().filter(|id| needs_earlier_request_body(&program.rules[*id as usize], true)).collect();
         let mut interest = phases_of_interest(&program, &lists);
         if !looks_back.is_empty() {
             interest = interest.with(Phase::RequestBody);
@@ -228,18 +230,22 @@ impl HostRules {
         &self.lists[phase as usize]
     }
 
-    fn candidates(&self, at: &ActionContext<'_>) -> Option<Candidates> {
-        let index = self.phase_rules(at.phase).index.as_ref()?;
-        at.request().map(|r| path_variants::candidates(index, r))
+    /// The first rule of the phase, from this one on, that the request may match; past the end if there is none.
+    fn next_candidate(&self, at: &mut ActionContext<'_>, from: usize) -> usize {
+        let Some(index) = &self.phase_rules(at.phase).index else { return from };
+        if at.candidates.is_none() {
+            at.candidates = at.request().map(|request| path_variants::candidates(index, request));
+        }
+        at.candidates.as_ref().map_or(from, |picked| next_candidate(picked, from))
     }
 
     /// Evaluates the rules of a phase until one ends the flow or must wait.
-    fn run_rules(&self, at: &mut ActionContext<'_>, picked: Option<&Candidates>, mut from: RuleCursor) -> WalkResult {
+    fn run_rules(&self, at: &mut ActionContext<'_>, mut from: RuleCursor) -> WalkResult {
         let entries = &self.phase_rules(at.phase).entries;
         'rules: loop {
             // In the middle of a rule's actions its condition has already been decided.
-            if let Some(picked) = picked.filter(|_| from.action == 0) {
-                from.entry = next_candidate(picked, from.entry);
+            if from.action == 0 {
+                from.entry = self.next_candidate(at, from.entry);
             }
             let Some(entry) = entries.get(from.entry) else { break };
             let next = RuleCursor { entry: from.entry + 1, action: 0 };
@@ -313,9 +319,19 @@ impl HostRules {
         {
             return RuleMatch::from(before);
         }
-        let answer = match requirements::evaluate_captured_json(rule, at) {
-            true => path_variants::evaluate(rule, at),
-            false => Tristate::NotYet,
+        let answer = match (&rule.cond, requirements::evaluate_captured_json(rule, at)) {
+            (_, false) => Tristate::NotYet,
+            (ConditionExpr::Always(holds), true) => Tristate::Known(*holds),
+            (condition, true) => {
+                let evaluate = |other: Option<&RequestHead>| {
+                    let mut view = at.view();
+                    if other.is_some() {
+                        (view.request, view.shared_url) = (other, None);
+                    }
+                    (condition.evaluate(&view), ())
+                };
+                judge(rule.judged, at.request(), evaluate).0
+            }
         };
         if let Some(run) = at.json.take_wanted() {
             return RuleMatch::Run(PendingAction::Json(run));
@@ -400,22 +416,28 @@ impl HostRules {
     async fn resume(
         &self,
         at: &mut ActionContext<'_>,
-        picked: Option<&Candidates>,
-        cursor: RuleCursor,
-        waiting: PendingAction,
+        mut cursor: RuleCursor,
+        mut waiting: PendingAction,
     ) -> RuleVerdict {
-        let (mut cursor, mut waiting) = (cursor, waiting);
         loop {
             let rule = &self.program.rules[self.phase_rules(at.phase).entries[cursor.entry].rule as usize];
             match waiting.complete(at, rule).await {
                 ActionEffect::End(verdict) => return verdict,
                 ActionEffect::Stop => return RuleVerdict::Continue,
                 ActionEffect::Wait(more) => waiting = more,
-                ActionEffect::Continue => match self.run_rules(at, picked, cursor) {
+                ActionEffect::Continue => match self.run_rules(at, cursor) {
                     WalkResult::Done(verdict) => return verdict,
                     WalkResult::Wait(next, more) => (cursor, waiting) = (next, more),
                 },
             }
+        }
+    }
+
+    /// Evaluates the rules of a phase, whatever has to be waited for.
+    pub(crate) async fn run_to_end(&self, at: &mut ActionContext<'_>) -> RuleVerdict {
+        match self.run_rules(at, RuleCursor::default()) {
+            WalkResult::Done(verdict) => verdict,
+            WalkResult::Wait(cursor, waiting) => self.resume(at, cursor, waiting).await,
         }
     }
 
@@ -424,14 +446,13 @@ impl HostRules {
     where
         V: From<RuleVerdict> + Send + 'a,
     {
-        let picked = self.candidates(&at);
-        match self.run_rules(&mut at, picked.as_ref(), RuleCursor::default()) {
+        match self.run_rules(&mut at, RuleCursor::default()) {
             WalkResult::Done(verdict) => {
                 self.save_for_later(&mut at);
                 MaybeFuture::Ready(verdict.into())
             }
             WalkResult::Wait(cursor, waiting) => MaybeFuture::pending(async move {
-                let verdict = self.resume(&mut at, picked.as_ref(), cursor, waiting).await;
+                let verdict = self.resume(&mut at, cursor, waiting).await;
                 self.save_for_later(&mut at);
                 verdict.into()
             }),
@@ -444,18 +465,6 @@ impl HostRules {
         if !at.edits.is_empty() {
             let work = std::mem::take(&mut at.edits);
             at.state().pending = Some(work);
-        }
-    }
-
-    /// Evaluates message rules for bodies that contain messages.
-    pub(crate) async fn run_message_rules(&self, at: &mut ActionContext<'_>) -> MessageVerdict {
-        match self.run_rules(at, None, RuleCursor::default()) {
-            WalkResult::Done(verdict) => verdict.into(),
-            WalkResult::Wait(cursor, run) if run.is_possible_in_body() => {
-                self.resume(at, None, cursor, run).await.into()
-            }
-            // Asynchronous actions are not supported inside a body: the message continues.
-            WalkResult::Wait(..) => MessageVerdict::Continue,
         }
     }
 }

@@ -3,52 +3,44 @@
 use interflow_query::Tristate;
 use interflow_types::{RequestHead, path};
 
-use crate::actions::ActionContext;
-use crate::compiled::program::CompiledRule;
-use crate::matching::condition::ConditionExpr;
 use crate::matching::index::{Candidates, RequestIndex};
 use crate::matching::path_mode::{PathMatchMode, is_ambiguous};
 
-/// The request with each of the other interpretations of its path (escapes, dots, slashes, parameters); `None` if
-/// they cannot be enumerated.
-fn other_variants(request: &RequestHead) -> Option<Vec<RequestHead>> {
+/// The request with each of the other interpretations of its path that are known (escapes, dots, slashes, parameters),
+/// and whether these are all.
+fn other_variants(request: &RequestHead) -> (Vec<RequestHead>, bool) {
     let written = request.url.path_only();
     let query = request.url.path.get(written.len()..).unwrap_or_default();
+    let (paths, is_complete) = path::known_variants(written);
     let read = |path: &String| {
         let mut head = request.clone();
         head.url.path = format!("{path}{query}").into();
         head
     };
-    Some(path::variants(written)?.iter().skip(1).map(read).collect())
+    (paths.iter().skip(1).map(read).collect(), is_complete)
 }
 
-/// Evaluates the condition on the interpretations that its mode requires.
-pub(crate) fn evaluate(rule: &CompiledRule, at: &ActionContext<'_>) -> Tristate {
-    if let ConditionExpr::Always(holds) = rule.cond {
-        return Tristate::Known(holds);
-    }
-    let written = rule.cond.evaluate(&at.view());
-    let refuses = match rule.judged {
-        PathMatchMode::AsWritten => return written,
-        PathMatchMode::Any => true,
-        PathMatchMode::All => false,
-    };
+/// Evaluates a condition on the interpretations that its mode requires. `evaluate` does so on the request as written
+/// (`None`) or on another interpretation of it, and may say why; the default reason is that they are not all known.
+pub(crate) fn judge<W: Default>(
+    mode: PathMatchMode,
+    request: Option<&RequestHead>,
+    evaluate: impl Fn(Option<&RequestHead>) -> (Tristate, W),
+) -> (Tristate, W) {
+    let written = evaluate(None);
+    let refuses = mode == PathMatchMode::Any;
     // The other interpretations cannot change the answer in the cautious direction.
-    if written.holds() == refuses {
+    if mode == PathMatchMode::AsWritten || written.0.holds() == refuses {
         return written;
     }
-    let Some(request) = at.request().filter(|request| is_ambiguous(request)) else { return written };
-    // An ambiguous path matches every denying rule and no exempting one.
-    let Some(others) = other_variants(request) else { return if refuses { written } else { Tristate::Known(false) } };
-    let holds = |head: &RequestHead| {
-        let mut view = at.view();
-        (view.request, view.shared_url) = (Some(head), None);
-        rule.cond.evaluate(&view).holds()
-    };
-    if refuses {
-        if others.iter().any(holds) { Tristate::Known(true) } else { written }
-    } else {
-        if others.iter().all(holds) { written } else { Tristate::Known(false) }
+    let Some(request) = request.filter(|request| is_ambiguous(request)) else { return written };
+    let (others, is_complete) = other_variants(request);
+    if !refuses && !is_complete {
+        return (Tristate::Known(false), W::default());
+    }
+    match others.iter().map(|head| evaluate(Some(head))).find(|(answer, _)| answer.holds() == refuses) {
+        Some((_, why)) => (Tristate::Known(refuses), why),
+        None => written,
     }
 }
 
@@ -57,7 +49,7 @@ pub(crate) fn evaluate(rule: &CompiledRule, at: &ActionContext<'_>) -> Tristate 
 pub(crate) fn candidates(index: &RequestIndex, request: &RequestHead) -> Candidates {
     let mut picked = index.candidates(request);
     if is_ambiguous(request) {
-        for head in other_variants(request).unwrap_or_default() {
+        for head in other_variants(request).0 {
             picked.iter_mut().zip(index.candidates(&head)).for_each(|(word, more)| *word |= more);
         }
     }

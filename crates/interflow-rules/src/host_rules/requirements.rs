@@ -13,6 +13,8 @@ use crate::matching::graphql::graphql_paths;
 use crate::matching::text_predicate::TextField;
 use crate::params::{CaptureParams, CaptureSource};
 
+const SIDES: [Direction; 2] = [Direction::Request, Direction::Response];
+
 /// Whether a condition depends on how often it is evaluated (`chance`, `every`, `first`).
 pub(crate) fn is_stateful(rule: &CompiledRule) -> bool {
     rule.cond.any_leaf(&mut |leaf| {
@@ -42,15 +44,14 @@ pub(crate) fn waits_at_end(rule: &CompiledRule) -> bool {
     reads_json || runs_program(rule) || rule.actions.iter().any(|(_, action)| waits(action))
 }
 
-/// Whether a rule acts after the request and reads the request's body.
-pub(crate) fn needs_earlier_request_body(rule: &CompiledRule) -> bool {
-    let later = |phase: Phase| phase > Phase::RequestBody && phase != Phase::Message;
-    let by_text = rule.actions.iter().filter(|(phase, _)| later(*phase)).any(|(_, action)| {
-        let mut wants = false;
-        visit_templates(action, &mut |t| wants |= t.wants_bodies().0);
+/// Whether a rule acts after the request, or on `messages`, and reads the request's body.
+pub(crate) fn needs_earlier_request_body(rule: &CompiledRule, messages: bool) -> bool {
+    let later = |phase: Phase| phase > Phase::RequestBody && (messages || phase != Phase::Message);
+    rule.actions.iter().filter(|(phase, _)| later(*phase)).any(|(_, action)| {
+        let mut wants = rule.cond.reads_body(Direction::Request);
+        visit_templates(action, &mut |t| wants |= t.wants_body(Direction::Request));
         wants
-    });
-    by_text || rule.actions.iter().any(|(phase, _)| later(*phase)) && rule.cond.reads_body(Direction::Request)
+    })
 }
 
 /// Whether an action needs the whole body, by its kind or by a template that reads it.
@@ -61,7 +62,7 @@ pub(crate) fn needs_whole_body(action: &Action) -> bool {
         Action::Replay(r) => !r.ignore.iter().any(|i| i == "body"),
         _ => false,
     };
-    visit_templates(action, &mut |t| needs |= t.wants_bodies() != (false, false));
+    visit_templates(action, &mut |t| needs |= SIDES.into_iter().any(|side| t.wants_body(side)));
     needs
 }
 
@@ -86,8 +87,7 @@ pub(crate) fn unread_by_condition(rule: &CompiledRule, at: &ActionContext<'_>) -
     if at.unread_message.is_some() {
         return at.unread_message.clone();
     }
-    let sides = [Direction::Request, Direction::Response];
-    let unread = sides.into_iter().find_map(|side| at.unread(side).filter(|_| rule.cond.reads_body(side)));
+    let unread = SIDES.into_iter().find_map(|side| at.unread(side).filter(|_| rule.cond.reads_body(side)));
     if unread.is_some() {
         return unread;
     }
@@ -117,7 +117,7 @@ pub(crate) fn unread_content(action: &Action, at: &ActionContext<'_>) -> Option<
         }
         return reads.then(|| Arc::clone(why));
     }
-    let unread = [Direction::Request, Direction::Response].map(|side| at.unread(side));
+    let unread = SIDES.map(|side| at.unread(side));
     // The usual case; what is captured of JSON may have failed by itself.
     if unread.iter().all(Option::is_none) && !matches!(action, Action::Capture(_)) {
         return None;
@@ -143,11 +143,7 @@ pub(crate) fn unread_content(action: &Action, at: &ActionContext<'_>) -> Option<
         Action::Replay(_) => reads[Direction::Request as usize] = needs_whole_body(action),
         _ => {}
     }
-    visit_templates(action, &mut |t| {
-        let (request, response) = t.wants_bodies();
-        reads[Direction::Request as usize] |= request;
-        reads[Direction::Response as usize] |= response;
-    });
+    visit_templates(action, &mut |t| SIDES.into_iter().for_each(|side| reads[side as usize] |= t.wants_body(side)));
     unread.into_iter().zip(reads).find_map(|(why, reads)| why.filter(|_| reads))
 }
 

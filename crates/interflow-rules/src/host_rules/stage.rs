@@ -212,19 +212,15 @@ impl HostRules {
         let (request, mut response) =
             flow.extension::<RuleState>().map_or((None, None), |s| (s.request.clone(), s.response.as_deref().cloned()));
         let request = request.map_or(RequestAccess::None, RequestAccess::Kept);
-        if !self.done_waits {
-            let mut at = ActionContext { request, response: response.as_mut(), ..self.context(Phase::Done, &mut copy) };
-            self.run_rules(&mut at, None, RuleCursor::default());
-            return MaybeFuture::Ready(());
-        }
         let this = Arc::clone(self);
-        MaybeFuture::pending(async move {
+        let rules = async move {
             let mut at = ActionContext { request, response: response.as_mut(), ..this.context(Phase::Done, &mut copy) };
-            if let WalkResult::Wait(cursor, run) = this.run_rules(&mut at, None, RuleCursor::default())
-                && run.is_possible_at_end()
-            {
-                this.resume(&mut at, None, cursor, run).await;
-            }
-        })
+            this.run_to_end(&mut at).await;
+        };
+        if self.done_waits {
+            return MaybeFuture::pending(rules);
+        }
+        rules.now_or_never();
+        MaybeFuture::Ready(())
     }
 }

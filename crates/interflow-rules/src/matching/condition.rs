@@ -9,6 +9,7 @@ use interflow_types::{Direction, HostPattern, Phase, Timestamp};
 use crate::flow::exec_run::ExecCondition;
 use crate::flow::view::FlowView;
 use crate::matching::text_predicate::{TextField, TextPredicate};
+use crate::text::template::TextTemplate;
 
 /// A condition after parsing, whichever format it was written in.
 #[derive(Clone, Debug)]
@@ -100,10 +101,6 @@ impl ConditionExpr {
         if query.is_all() { Self::Always(true) } else { Self::Query(Box::new(query)) }
     }
 
-    pub fn flag(flag: Flag) -> Self {
-        Self::query(Expr::flag(flag).into())
-    }
-
     /// Rough cost of an evaluation. From 7 on, an evaluation also has side effects: it counts, draws a number, or
     /// runs a program.
     fn cost(&self) -> u8 {
@@ -155,15 +152,17 @@ impl ConditionExpr {
             Self::Or(parts) => {
                 let mut so_far = Tristate::Known(false);
                 for part in parts {
-                    so_far = so_far.or(part.evaluate(view));
-                    if so_far.holds() {
+                    // As in a conjunction.
+                    if so_far.holds() || so_far == Tristate::NotYet && part.cost() >= 7 {
                         break;
                     }
+                    so_far = so_far.or(part.evaluate(view));
                 }
                 so_far
             }
             Self::Not(inner) => !inner.evaluate(view),
             Self::Query(query) => query.evaluate(view),
+            Self::Text(..) | Self::Exec(_) if !self.templates().all(|t| t.is_known(view)) => Tristate::NotYet,
             Self::Text(place, test) => place.evaluate(view, &mut |v| test.fits(v, view)),
             Self::HasBody(side) => match (view.body_of(*side), view.head_of(*side)) {
                 (Some(body), _) => Tristate::Known(body.len() > 0),
@@ -185,9 +184,9 @@ impl ConditionExpr {
                 Tristate::Known(pattern.matches(&authority.host, authority.port))
             }
             Self::OwnAddress => Tristate::Known(is_own_address(view)),
-            Self::Chance(p) => Tristate::Known(random_fraction() < *p),
-            Self::Every(n, count) => Tristate::Known(count.fetch_add(1, Relaxed).is_multiple_of(*n)),
-            Self::First(n, count) => Tristate::Known(count.fetch_add(1, Relaxed) < *n),
+            Self::Chance(p) => self.draw(view, || random_fraction() < *p),
+            Self::Every(n, count) => self.draw(view, || count.fetch_add(1, Relaxed).is_multiple_of(*n)),
+            Self::First(n, count) => self.draw(view, || count.fetch_add(1, Relaxed) < *n),
             Self::Between(from, to) => Tristate::Known(is_within_minutes(*from, *to, minute_of_day())),
             Self::Process { ids, names } => Tristate::Known(view.flow.client.process.as_ref().is_some_and(|p| {
                 let name = p.name.to_ascii_lowercase();
@@ -197,10 +196,18 @@ impl ConditionExpr {
         }
     }
 
+    /// Answers a condition that counts or is random, once for all evaluations of its rule.
+    fn draw(&self, view: &FlowView<'_>, draw: impl FnOnce() -> bool) -> Tristate {
+        Tristate::Known(match view.exec {
+            Some(answers) => answers.draw(std::ptr::from_ref(self).addr(), draw),
+            None => draw(),
+        })
+    }
+
     /// The earliest phase in which everything the condition reads is known. A condition without data is known from
     /// the start.
     pub fn phase(&self) -> Phase {
-        match self {
+        let own = match self {
             Self::And(parts) | Self::Or(parts) => parts.iter().map(Self::phase).max().unwrap_or(Phase::Authority),
             Self::Not(inner) => inner.phase(),
             Self::Query(query) => query_phase(query.expr()),
@@ -208,9 +215,20 @@ impl ConditionExpr {
             Self::HasBody(Direction::Request) => Phase::RequestHead,
             Self::HasBody(Direction::Response) => Phase::ResponseHead,
             Self::Direction(_) => Phase::Message,
-            Self::Exec(exec) => exec.phase(),
+            Self::Exec(exec) if exec.head_in_env => Phase::RequestHead,
             _ => Phase::Authority,
-        }
+        };
+        self.templates().map(TextTemplate::phase).fold(own, Phase::max)
+    }
+
+    /// The templates of a leaf, whose values it compares or gives to its program.
+    pub(crate) fn templates(&self) -> impl Iterator<Item = &TextTemplate> {
+        let (first, others): (_, &[TextTemplate]) = match self {
+            Self::Text(_, TextPredicate::Filled(_, template, _)) => (Some(template), &[]),
+            Self::Exec(exec) => (Some(&exec.program), &exec.arguments),
+            _ => (None, &[]),
+        };
+        first.into_iter().chain(others)
     }
 
     /// Visits every leaf condition.
@@ -229,6 +247,7 @@ impl ConditionExpr {
             Direction::Response => (Phase::ResponseBody, Key::RespSize),
         };
         self.any_leaf(&mut |leaf| match leaf {
+            leaf if leaf.templates().any(|t| t.wants_body(side)) => true,
             Self::Text(place, _) => place.phase() == phase,
             Self::Query(query) => {
                 let mut sized = false;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use aho_corasick::{AhoCorasick, AhoCorasickBuilder, MatchKind};
 use interflow_query::{Expr, Key, Term, TermTest, TextPattern};
-use interflow_types::host_pattern::domains_of;
+use interflow_types::host_pattern::{addresses_of, domains_of};
 use interflow_types::{Direction, Host, HostIndexKey, Phase, RequestHead, ResponseHead};
 use smallvec::SmallVec;
 
@@ -48,6 +48,8 @@ impl HostIndex {
         let text = host.canonical_text();
         let mut all = self.any.clone();
         all.extend(self.exact.get(&text).into_iter().flatten());
+        // The first one is the text.
+        all.extend(addresses_of(host).skip(1).filter_map(|ip| self.exact.get(&ip.to_string())).flatten());
         all.extend(domains_of(&text).filter_map(|domain| self.below.get(domain)).flatten());
         all.sort_unstable();
         all.dedup();

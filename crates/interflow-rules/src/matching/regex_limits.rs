@@ -1,6 +1,6 @@
 //! Regular expressions of rules, of limited size.
 
-use regex::bytes::{Regex, RegexBuilder};
+use regex::bytes::{Captures, Regex, RegexBuilder};
 
 /// Memory limit of one compiled regular expression, in bytes.
 const MAX_REGEX_SIZE: usize = 1 << 20;
@@ -40,4 +40,10 @@ pub fn search_regex(text: &str, ignore_case: bool) -> Result<Regex, String> {
         .size_limit(8 << 20)
         .build()
         .map_err(|_| "the text is too long to search for".into())
+}
+
+/// A group by its number or name.
+pub(crate) fn group<'t>(groups: &Captures<'t>, name: &str) -> Option<&'t [u8]> {
+    let found = name.parse().map_or_else(|_| groups.name(name), |number: usize| groups.get(number));
+    found.map(|group| group.as_bytes())
 }

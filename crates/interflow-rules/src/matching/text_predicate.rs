@@ -147,6 +147,8 @@ pub enum TextField {
     Url,
     Path,
     Target,
+    /// The query without its question mark.
+    Query,
     Method,
     Header(Direction, String),
     /// A query parameter by its decoded name, or any.
@@ -187,6 +189,7 @@ impl TextField {
             Self::Url
             | Self::Path
             | Self::Target
+            | Self::Query
             | Self::Method
             | Self::Param(_)
             | Self::Cookie(_)
@@ -262,6 +265,7 @@ impl TextField {
             Self::Url => fits(view.url().as_bytes()),
             Self::Path => fits(request.url.path_only().as_bytes()),
             Self::Target => fits(request.url.path.as_bytes()),
+            Self::Query => request.url.query().is_some_and(|query| fits(query.as_bytes())),
             Self::Method => fits(request.method.as_str().as_bytes()),
             Self::Param(name) => request.url.query().is_some_and(|q| {
                 crate::text::query_params::decode_pairs(q)
@@ -294,6 +298,7 @@ impl TextField {
             Self::Url => "url",
             Self::Path => "path",
             Self::Target => "path with query",
+            Self::Query => "query",
             Self::Method => "method",
             Self::ClientIp => "client address",
             Self::UpstreamIp => "upstream address",

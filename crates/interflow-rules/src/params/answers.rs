@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use interflow_types::StatusCode;
 use interflow_types::schema::JsonSchema;
 use serde::{Deserialize, Deserializer, de};
 
@@ -31,7 +32,7 @@ pub struct MapLocalParams {
 
 impl MapLocalParams {
     fn checked(self) -> Result<Self, String> {
-        Ok(Self { status: final_status(self.status)?, ..self })
+        Ok(Self { status: final_status(self.status)?.as_u16(), ..self })
     }
 }
 shorthand!(MapLocalParams by path, MapLocalParams::checked);
@@ -106,7 +107,7 @@ impl TryFrom<AnswerMap> for AnswerParams {
             AnswerBody::Text(m.body.unwrap_or_default())
         };
         let headers = m.headers.map(|h| h.0).unwrap_or_default();
-        Ok(Self { status: final_status(m.status)?, headers, body, content_type })
+        Ok(Self { status: final_status(m.status)?.as_u16(), headers, body, content_type })
     }
 }
 shorthand!(AnswerParams from AnswerMap by status);
@@ -127,7 +128,7 @@ pub struct BlockParams {
 
 impl BlockParams {
     fn checked(self) -> Result<Self, String> {
-        Ok(Self { status: final_status(self.status)?, ..self })
+        Ok(Self { status: final_status(self.status)?.as_u16(), ..self })
     }
 }
 shorthand!(BlockParams by status, BlockParams::checked);
@@ -166,6 +167,7 @@ const fn redirect_status() -> u16 {
 }
 
 /// Informational statuses (1xx) cannot end a request; statuses up to 999 are allowed for tests of clients.
-pub(crate) fn final_status(code: u16) -> Result<u16, String> {
-    if (200..=999).contains(&code) { Ok(code) } else { Err(format!("{code} is not a final status code: 200 to 999")) }
+pub(crate) fn final_status(code: u16) -> Result<StatusCode, String> {
+    let status = StatusCode::from_u16(code).ok().filter(|_| code >= 200);
+    status.ok_or_else(|| format!("{code} is not a final status code: 200 to 999"))
 }

@@ -36,7 +36,7 @@ pub struct BasicAuthParams {
 pub struct MapRemoteParams {
     /// A regex on the whole URL; only matching requests are redirected.
     pub regex: Option<RegexParam>,
-    /// The base URL; with a regex, the replacement of its match.
+    /// The base URL; with a regex, the replacement of each of its matches.
     pub to: ReplacementTemplate,
     /// Whether the `Host` field stays as the client sent it.
     #[serde(default)]

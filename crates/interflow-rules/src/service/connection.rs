@@ -1,20 +1,23 @@
 //! A persistent connection to an external service: connect, handshake, reconnect with backoff.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
-use interflow_tasks::{Backoff, ErrorOutput, LineProcess, ProcessSpec};
+use interflow_tasks::{Backoff, ErrorOutput, LineProcess, LineReader, LineWriter, ProcessExit, ProcessSpec};
 use interflow_types::{Authority, BoxFuture, Error};
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio::process::{ChildStdin, ChildStdout};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::http::{HeaderName, HeaderValue, Request};
-use tokio_tungstenite::tungstenite::{self, Message, protocol::WebSocketConfig};
+use tokio_tungstenite::tungstenite::{Message, protocol::WebSocketConfig};
 
 use crate::files::constant::FileConstant;
 
@@ -86,7 +89,7 @@ impl ServiceTarget {
         }))
     }
 
-    async fn open(&self, opener: Option<&dyn TlsConnector>) -> Result<ServiceConnection, String> {
+    async fn open(&self, opener: Option<&dyn TlsConnector>) -> Result<(ServiceSender, ServiceReceiver), String> {
         let unreachable = |e: &dyn std::fmt::Display| format!("it cannot be reached: {e}");
         match self {
             Self::WebSocket { request, authority, secure } => {
@@ -100,9 +103,13 @@ impl ServiceTarget {
                 // The same limit for frames as for messages, so that services need not fragment.
                 let config = config.max_message_size(Some(MAX_MESSAGE_SIZE)).max_frame_size(Some(MAX_MESSAGE_SIZE));
                 let opened = tokio_tungstenite::client_async_with_config((**request).clone(), io, Some(config)).await;
-                opened.map(|(ws, _)| ServiceConnection::WebSocket(Box::new(ws))).map_err(|e| unreachable(&e))
+                let (sender, receiver) = opened.map_err(|e| unreachable(&e))?.0.split();
+                Ok((ServiceSender::WebSocket(sender), ServiceReceiver::WebSocket(receiver)))
             }
-            Self::Process(process) => Ok(ServiceConnection::Process(Box::new(process.start()?))),
+            Self::Process(process) => {
+                let LineProcess { input, output, exit } = process.start()?;
+                Ok((ServiceSender::Process(input), ServiceReceiver::Process(Box::new(output), Box::new(exit))))
+            }
         }
     }
 }
@@ -113,41 +120,45 @@ async fn connect_plain(authority: &Authority) -> std::io::Result<Box<dyn Service
     Ok(Box::new(tcp))
 }
 
-/// The text of the next message; `None` for others, such as a ping, which the library answers.
-fn message_text(message: Option<Result<Message, tungstenite::Error>>) -> Result<Option<String>, String> {
-    match message {
-        Some(Ok(Message::Text(text))) => Ok(Some(text.to_string())),
-        Some(Ok(Message::Close(_))) | None => Err("it closed the connection".into()),
-        Some(Ok(_)) => Ok(None),
-        Some(Err(e)) => Err(e.to_string()),
-    }
+type ServiceWebSocket = WebSocketStream<Box<dyn ServiceTransport>>;
+
+/// The sending half of a connection. It waits while the service does not read, which may itself wait until its replies
+/// are received.
+enum ServiceSender {
+    WebSocket(SplitSink<ServiceWebSocket, Message>),
+    Process(LineWriter<ChildStdin>),
 }
 
-/// An established connection.
-enum ServiceConnection {
-    WebSocket(Box<WebSocketStream<Box<dyn ServiceTransport>>>),
-    Process(Box<LineProcess>),
+/// The receiving half.
+enum ServiceReceiver {
+    WebSocket(SplitStream<ServiceWebSocket>),
+    Process(Box<LineReader<ChildStdout>>, Box<ProcessExit>),
 }
 
-impl ServiceConnection {
+impl ServiceSender {
     async fn send(&mut self, text: &str) -> Result<(), String> {
         match self {
             Self::WebSocket(ws) => ws.send(Message::text(text)).await.map_err(|e| e.to_string()),
-            Self::Process(process) => process.input.send(text).await.map_err(|e| e.to_string()),
+            Self::Process(input) => input.send(text).await.map_err(|e| e.to_string()),
         }
     }
+}
 
+impl ServiceReceiver {
     /// The next message; texts that are not JSON are skipped with a warning. Cancel-safe.
     async fn next(&mut self) -> Result<Value, String> {
         loop {
             let text = match self {
-                Self::WebSocket(ws) => match message_text(ws.next().await)? {
-                    Some(text) => text.into_bytes(),
-                    None => continue,
+                Self::WebSocket(ws) => match ws.next().await {
+                    Some(Ok(Message::Text(text))) => text.as_bytes().to_vec(),
+                    Some(Ok(Message::Close(_))) | None => return Err("it closed the connection".into()),
+                    // Such as a ping, which the library answers.
+                    Some(Ok(_)) => continue,
+                    Some(Err(e)) => return Err(e.to_string()),
                 },
-                Self::Process(process) => match process.output.next().await {
+                Self::Process(output, exit) => match output.next().await {
                     Ok(Some(line)) => line,
-                    Ok(None) => return Err(process.exit.reason(None).await.to_string()),
+                    Ok(None) => return Err(exit.reason(None).await.to_string()),
                     Err(e) => return Err(e.to_string()),
                 },
             };
@@ -171,14 +182,14 @@ pub(crate) async fn run_connection(
     loop {
         let mut connected = None;
         let why = match connect(target, opener).await {
-            Ok((mut link, hello)) => {
+            Ok((sender, receiver, hello)) => {
                 tracing::info!(
                     "service {name}: connected to {}",
                     hello.name.as_deref().unwrap_or("one without a name")
                 );
                 let _ = status.send(ServiceStatus::Up(Arc::new(hello)));
                 connected = Some(Instant::now());
-                match exchange_messages(&mut link, &mut queued).await {
+                match exchange_messages(sender, receiver, &mut queued).await {
                     Ok(()) => return,
                     Err(why) => why,
                 }
@@ -204,38 +215,43 @@ pub(crate) async fn run_connection(
 async fn connect(
     target: &ServiceTarget,
     opener: Option<&dyn TlsConnector>,
-) -> Result<(ServiceConnection, ServiceHandshake), String> {
+) -> Result<(ServiceSender, ServiceReceiver, ServiceHandshake), String> {
     let greeted = async {
-        let mut link = target.open(opener).await?;
-        link.send(&json!({ "type": "hello", "version": 1 }).to_string()).await?;
-        let hello = ServiceHandshake::parse(&link.next().await?)?;
-        Ok((link, hello))
+        let (mut sender, mut receiver) = target.open(opener).await?;
+        sender.send(&json!({ "type": "hello", "version": 1 }).to_string()).await?;
+        let hello = ServiceHandshake::parse(&receiver.next().await?)?;
+        Ok((sender, receiver, hello))
     };
     tokio::time::timeout(HANDSHAKE_TIMEOUT, greeted).await.unwrap_or_else(|_| Err("it did not greet within 5 s".into()))
 }
 
 /// Exchanges messages; replies may come in any order, by id. `Ok` when all senders are dropped.
 async fn exchange_messages(
-    link: &mut ServiceConnection,
+    mut sender: ServiceSender,
+    mut receiver: ServiceReceiver,
     queued: &mut mpsc::Receiver<QueuedMessage>,
 ) -> Result<(), String> {
-    let mut waiting: HashMap<String, oneshot::Sender<Value>> = HashMap::new();
-    loop {
-        tokio::select! {
-            message = queued.recv() => {
-                let Some(message) = message else { return Ok(()) };
-                // Forget callers that stopped waiting before the list grows.
-                waiting.retain(|_, w| !w.is_closed());
-                waiting.insert(message.id, message.answer);
-                link.send(&message.text).await?;
-            }
-            answer = link.next() => {
-                let answer = answer?;
-                match answer["id"].as_str().and_then(|id| waiting.remove(id)) {
-                    Some(waiter) => drop(waiter.send(answer)),
-                    None => tracing::debug!("a service sent a reply to no pending request"),
-                }
+    let waiting: RefCell<HashMap<String, oneshot::Sender<Value>>> = RefCell::default();
+    let sending = async {
+        while let Some(QueuedMessage { id, text, answer }) = queued.recv().await {
+            // Forget callers that stopped waiting before the list grows.
+            waiting.borrow_mut().retain(|_, w| !w.is_closed());
+            waiting.borrow_mut().insert(id, answer);
+            sender.send(&text).await?;
+        }
+        Ok(())
+    };
+    let receiving = async {
+        loop {
+            let answer = receiver.next().await?;
+            match answer["id"].as_str().and_then(|id| waiting.borrow_mut().remove(id)) {
+                Some(waiter) => drop(waiter.send(answer)),
+                None => tracing::debug!("a service sent a reply to no pending request"),
             }
         }
+    };
+    tokio::select! {
+        ended = sending => ended,
+        failed = receiving => failed,
     }
 }

@@ -1,13 +1,12 @@
 //! Messages of the service protocol, version 1, and the decisions in the replies.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use interflow_types::data_file::has_word;
-use interflow_types::{Direction, Flow, Headers, Host, RequestHead, ResponseHead, Scheme};
+use interflow_types::{Direction, Flow, Headers, RequestHead, ResponseHead, Scheme};
 use regex::bytes::Regex;
 use serde_json::{Map, Value, json};
 use tokio::sync::oneshot;
@@ -166,14 +165,10 @@ impl ServiceHook {
         };
         // Before the request is known, no filter can be decided.
         let (Some(request), flow) = (view.request, view.flow) else { return false };
-        let host = match &flow.authority.host {
-            Host::Name(name) => Cow::Borrowed(&**name),
-            Host::Ip(ip) => Cow::Owned(ip.to_string()),
-        };
         let side = if ask == ServiceMessageKind::Request { Direction::Request } else { Direction::Response };
         let media = view.head_of(side).and_then(|h| h.get_str("content-type")).unwrap_or_default();
         let media = media.split(';').next().unwrap_or_default().trim();
-        any(&self.host, &host)
+        view.with_host(|host| any(&self.host, host))
             && any(&self.path, &request.url.path)
             && (self.method.is_empty() || self.method.iter().any(|m| m.eq_ignore_ascii_case(request.method.as_str())))
             && any(&self.content_type, media)
@@ -211,7 +206,7 @@ fn headers_json(headers: &Headers) -> Value {
 /// Parses the decision. An unknown action lets the message pass, with a warning.
 ///
 /// # Errors
-/// A body that is not base64.
+/// No action, or a body that is not base64.
 pub(super) fn parse_decision(service: &str, answer: &Value) -> Result<ServiceDecision, String> {
     let status = answer["status_code"].as_u64().and_then(|n| u16::try_from(n).ok()).filter(|n| (200..=999).contains(n));
     let body = match &answer["body"] {
@@ -220,7 +215,7 @@ pub(super) fn parse_decision(service: &str, answer: &Value) -> Result<ServiceDec
         }
         _ => None,
     };
-    Ok(match answer["action"].as_str().unwrap_or_default() {
+    Ok(match answer["action"].as_str().ok_or("its answer has no `action`")? {
         "allow" | "passthrough" => ServiceDecision::Pass,
         "deny" | "block" => ServiceDecision::Deny { status, body },
         "rewrite" => ServiceDecision::Rewrite { status, headers: settable_headers(service, &answer["headers"]), body },
@@ -299,6 +294,12 @@ mod tests {
             assert_eq!(hello.wants_message(ServiceMessageKind::Request, &view), wanted, "{filters}");
             assert!(!hello.wants_message(ServiceMessageKind::Response, &view));
         }
+        for (url, filter) in [("https://api.a.test./x", "*.a.test"), ("http://[::ffff:10.0.0.1]/", "10.0.0.1")] {
+            let s = FlowFixture::for_get(url);
+            let hooks = json!([{"type": "http-request", "filters": {"host": [filter]}}]);
+            let hello = ServiceHandshake::parse(&json!({"type": "hello", "hooks": hooks})).unwrap();
+            assert!(hello.wants_message(ServiceMessageKind::Request, &s.view(Phase::RequestBody, &constants)), "{url}");
+        }
     }
 
     #[test]
@@ -332,6 +333,7 @@ mod tests {
         );
         assert_eq!(parse_decision("s", &json!({"action": "alow"})).unwrap(), ServiceDecision::Pass);
         assert!(parse_decision("s", &json!({"action": "rewrite", "body": "?"})).is_err());
+        assert!(parse_decision("s", &json!({"error": "no model"})).unwrap_err().contains("no `action`"));
     }
 
     #[test]

@@ -4,11 +4,11 @@ use std::path::Path;
 
 use base64::Engine as _;
 use bytes::Bytes;
-use interflow_types::{Body, Headers, Method, RequestHead, Response, ResponseHead, StatusCode, Url};
+use interflow_types::{Body, Headers, Method, RequestHead, Response, ResponseHead, Url};
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use crate::params::{ReplayParams, ReplaySource};
+use crate::params::{ReplayParams, ReplaySource, final_status};
 use crate::state::recording::{RecordedExchange, RecordingSource, ReplayIndex};
 use crate::text::url::parse_url;
 
@@ -169,9 +169,8 @@ fn read_har_fields(list: &Value) -> Headers {
 /// One entry; `None` if it has no final response, or is malformed.
 fn read_har_entry(e: &Value) -> Option<RecordedExchange> {
     let (request, response) = (&e["request"], &e["response"]);
-    let status =
-        StatusCode::from_u16(u16::try_from(response["status"].as_u64()?).ok()?).ok().filter(|s| s.as_u16() >= 200)?;
-    let mut head = ResponseHead::new(status);
+    let status = u16::try_from(response["status"].as_u64()?).ok()?;
+    let mut head = ResponseHead::new(final_status(status).ok()?);
     head.headers = read_har_fields(&response["headers"]);
     let content = &response["content"];
     let text = content["text"].as_str().unwrap_or_default();

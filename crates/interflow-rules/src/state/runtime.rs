@@ -24,8 +24,8 @@ pub struct RuleRuntime {
     /// The shared store of scripts.
     pub(crate) store: crate::script::SharedScriptStore,
     services: Mutex<Vec<Arc<ExternalService>>>,
-    /// Whether services are started; false for validation, which must not connect anywhere.
-    live: bool,
+    /// Whether services are started and recorded flows read; false for validation.
+    pub(crate) is_live: bool,
     /// Interflow's CA certificate in PEM, for `serve_ca`.
     pub(crate) ca: Option<String>,
     /// HTTP client for services called by HTTP.
@@ -71,7 +71,18 @@ const MAX_COUNTERS: usize = 100_000;
 impl RuleRuntime {
     /// A runtime that starts services. `ca` is Interflow's CA certificate in PEM.
     pub fn new(ca: Option<String>, egress: Option<Arc<dyn HttpClient>>) -> Self {
-        Self { ca, egress, live: true, ..Self::default() }
+        Self { ca, egress, is_live: true, ..Self::default() }
+    }
+
+    /// A runtime in which the same rules are valid, with no state and no services.
+    pub(crate) fn for_checks(&self) -> Self {
+        Self {
+            recordings: self.recordings.clone(),
+            formats: self.formats.clone(),
+            private_files: self.private_files.clone(),
+            capabilities: self.capabilities.clone(),
+            ..Self::default()
+        }
     }
 
     #[must_use]
@@ -103,7 +114,7 @@ impl RuleRuntime {
 
     /// A service; a running one with the same definition is reused. `None` if services are not started.
     pub(crate) fn service(&self, name: &str, def: ServiceDef) -> Result<Option<Arc<ExternalService>>, String> {
-        if !self.live {
+        if !self.is_live {
             return Ok(None);
         }
         let mut services = self.services.lock();

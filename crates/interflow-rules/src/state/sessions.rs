@@ -47,9 +47,7 @@ impl DomainSessions {
             };
             self.update_domain(&domain, |kept| {
                 kept.cookies.retain(|c| c.name != cookie.name || c.path != cookie.path);
-                if cookie.expires.is_none_or(|e| e > Timestamp::monotonic().micros()) {
-                    kept.cookies.push(cookie);
-                }
+                kept.cookies.push(cookie);
             });
         }
     }
@@ -84,8 +82,11 @@ impl DomainSessions {
         let mut domains = self.domains.lock();
         let session = domains.entry(domain.to_ascii_lowercase()).or_insert_with(DomainSession::default);
         change(session);
-        session.cookies.truncate(MAX_ENTRIES);
-        session.headers.truncate(MAX_ENTRIES);
+        let now = Timestamp::monotonic().micros();
+        session.cookies.retain(|c| c.expires.is_none_or(|e| e > now));
+        // The oldest go: the last ones are those that were just stored.
+        session.cookies.drain(..session.cookies.len().saturating_sub(MAX_ENTRIES));
+        session.headers.drain(..session.headers.len().saturating_sub(MAX_ENTRIES));
     }
 
     /// The cookies for a request, longer paths first (RFC 6265 5.4).
@@ -231,6 +232,23 @@ mod tests {
         assert_eq!(sent(&s, "www.a.test", "/", false), "a=2");
         s.clear(None);
         assert_eq!(sent(&s, "www.a.test", "/", false), "");
+    }
+
+    #[test]
+    fn the_oldest_of_too_many_cookies_go_and_expired_ones_first() {
+        let s = kept(&["first=1", "short=2; Max-Age=1"]);
+        let stored = |s: &DomainSessions| s.domains.lock().get("www.a.test").unwrap().cookies.len();
+        for i in 0..MAX_ENTRIES {
+            s.store_cookies("www.a.test", &[("Set-Cookie", format!("n{i}=1").as_str())].into_iter().collect());
+        }
+        let sent = s.cookies("www.a.test", "/", false);
+        let has = |name: &str| sent.iter().any(|(n, _)| n == name);
+        assert!(has(&format!("n{}", MAX_ENTRIES - 1)) && !has("first"), "{}", sent.len());
+        assert_eq!(stored(&s), MAX_ENTRIES);
+        let s = kept(&["short=2; Max-Age=1"]);
+        std::thread::sleep(std::time::Duration::from_millis(1100));
+        s.store_header("www.a.test", "X", "1");
+        assert_eq!(stored(&s), 0, "an expired cookie is not kept");
     }
 
     #[test]

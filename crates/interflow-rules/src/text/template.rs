@@ -1,7 +1,7 @@
 //! Text templates: texts with `${…}` variables, which `render` fills in from the current flow.
 
 use base64::Engine as _;
-use interflow_types::data_file;
+use interflow_types::{Direction, Phase, data_file};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::sync::LazyLock;
 
@@ -184,10 +184,10 @@ impl TextTemplate {
         self.has_variable(|v| matches!(v, TemplateVariable::Env(_)))
     }
 
-    /// Whether it reads the body of the request, and of the response.
-    pub(crate) fn wants_bodies(&self) -> (bool, bool) {
-        let has = |n| self.has_variable(|v| *v == TemplateVariable::Fact(n));
-        (has("req.body"), has("resp.body"))
+    /// Whether it reads the body of this side.
+    pub(crate) fn wants_body(&self, side: Direction) -> bool {
+        let body = if side == Direction::Request { "req.body" } else { "resp.body" };
+        self.has_variable(|v| *v == TemplateVariable::Fact(body))
     }
 
     /// Whether it reads the message, which only the phase `message` has.
@@ -195,22 +195,33 @@ impl TextTemplate {
         self.has_variable(|v| *v == TemplateVariable::Fact("message"))
     }
 
-    /// Whether it reads the request's head.
-    pub(crate) fn wants_request(&self) -> bool {
-        self.has_variable(|v| match v {
-            TemplateVariable::Fact(fact) => ["method", "path", "target", "query", "url"].contains(fact),
-            TemplateVariable::ReqHeader(_) | TemplateVariable::Cookie(_) | TemplateVariable::Param(_) => true,
-            _ => false,
-        })
-    }
-
-    /// Whether it reads the response's head.
-    pub(crate) fn wants_response(&self) -> bool {
-        self.has_variable(|v| matches!(v, TemplateVariable::Fact("status") | TemplateVariable::RespHeader(_)))
+    /// The earliest phase in which all its values are known. Variables may still change later, but count as known.
+    pub(crate) fn phase(&self) -> Phase {
+        let of_part = |part: &TemplatePart| match part {
+            TemplatePart::Text(_) => Phase::Authority,
+            TemplatePart::Var(variable) => variable.phase(),
+        };
+        self.parts.iter().map(of_part).fold(Phase::Authority, Phase::max)
     }
 
     fn has_variable(&self, is: impl Fn(&TemplateVariable) -> bool) -> bool {
         self.parts.iter().any(|part| matches!(part, TemplatePart::Var(variable) if is(variable)))
+    }
+}
+
+impl TemplateVariable {
+    fn phase(&self) -> Phase {
+        match self {
+            Self::Fact("method" | "path" | "target" | "query" | "url")
+            | Self::ReqHeader(_)
+            | Self::Cookie(_)
+            | Self::Param(_) => Phase::RequestHead,
+            Self::Fact("req.body") => Phase::RequestBody,
+            Self::Fact("status") | Self::RespHeader(_) => Phase::ResponseHead,
+            Self::Fact("resp.body") => Phase::ResponseBody,
+            Self::Fact("message") => Phase::Message,
+            _ => Phase::Authority,
+        }
     }
 }
 
