@@ -109,6 +109,13 @@ impl Running {
 }
 
 impl Running {
+    /// Sends SIGHUP, on which nginx replaces its workers; the former ones close idle connections.
+    pub fn reload(&self) {
+        if let Some(pid) = Pid::from_raw(self.child.id().cast_signed()) {
+            let _ = kill_process(pid, Signal::HUP);
+        }
+    }
+
     /// Asks it to end, and waits so long before it is made to.
     pub fn end(mut self, patience: Duration) {
         self.terminate(patience);

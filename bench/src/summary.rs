@@ -119,7 +119,8 @@ fn label(arm: &str, version: Option<&String>) -> String {
     let (program, rest) = arm
         .split_once('+')
         .map_or((arm, String::new()), |(program, with)| (program, format!(", {}", with.replace('+', ", "))));
-    let program = program.replace("interflow", "Interflow").replace("gateway", "Interflow");
+    let own = ["interflow", "gateway"].into_iter().find_map(|name| program.strip_prefix(name));
+    let program = own.map_or_else(|| program.to_owned(), |variant| format!("Interflow{variant}"));
     format!("{program}{}{rest}", version_number(arm, version))
 }
 
@@ -149,6 +150,7 @@ mod tests {
         assert_eq!(label("goproxy-tunnel", "goproxy v1.9.2"), "goproxy-tunnel 1.9.2");
         assert_eq!(label("interflow+record", "interflow 0.1.0"), "Interflow, record");
         assert_eq!(label("gateway+all", "interflow 0.1.0"), "Interflow, all");
+        assert_eq!(label("agentgateway+mask", "agentgateway 1.4.1"), "agentgateway 1.4.1, mask");
         assert_eq!(label("litellm+presidio", "litellm 1.106.2"), "litellm 1.106.2, presidio");
     }
 

@@ -38,12 +38,18 @@ const ECHO: &str = "echo=1&chunks=20";
 /// Streams of ten seconds, whose events hold the time at which they were sent.
 const SLOW: &str = "stamp=1&size=2000&chunks=20&gap=500";
 
+/// Calls the first tool that is offered, and repeats the question once it has the call's result.
+const TOOLS: &str = "echo=1&chunks=20&tool=*";
+
 /// Every upstream.
-pub const UPSTREAMS: [Upstream; 4] = [
+pub const UPSTREAMS: [Upstream; 7] = [
     Upstream { name: "chat", api: Api::Chat, settings: ECHO },
     Upstream { name: "messages", api: Api::Messages, settings: ECHO },
     Upstream { name: "slow-chat", api: Api::Chat, settings: SLOW },
     Upstream { name: "slow-messages", api: Api::Messages, settings: SLOW },
+    Upstream { name: "chat-tools", api: Api::Chat, settings: TOOLS },
+    Upstream { name: "messages-tools", api: Api::Messages, settings: TOOLS },
+    Upstream { name: "broken", api: Api::Chat, settings: "status=503" },
 ];
 
 impl Upstream {

@@ -4,6 +4,7 @@
 use std::fmt::Write;
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use crate::load::spec::Via;
@@ -31,18 +32,22 @@ pub enum Interflow {
     /// Guarding, and the heuristics for prompt injection and jailbreaks.
     Heuristics,
     Caching,
+    /// A virtual key with limits and a budget, and recording.
+    Keys,
     /// A virtual key with limits and a budget, guardrails, redaction and recording at once.
     Everything,
     /// The same, and a proxy that intercepts, with rules and redaction of requests and responses.
     ProxyAndGateway,
 }
 
-/// The virtual key of the arms that require one, written when such an arm starts.
-pub fn virtual_key(testbed: &Testbed) -> Option<String> {
-    fs::read_to_string(testbed.path(KEY_FILE)).ok()
+/// The virtual key of an arm that requires one, written when it starts.
+pub fn virtual_key(testbed: &Testbed, arm: &str) -> Option<String> {
+    fs::read_to_string(key_file(testbed, arm)).ok()
 }
 
-const KEY_FILE: &str = "virtual-key";
+fn key_file(testbed: &Testbed, arm: &str) -> PathBuf {
+    testbed.path(&format!("{arm}.virtual-key"))
+}
 
 /// How many flows a recording arm's store holds, once the arm has stopped.
 pub fn recorded_flows(testbed: &Testbed, arm: &str) -> Result<u64> {
@@ -91,13 +96,14 @@ impl Interflow {
                 | Self::Guarding
                 | Self::Heuristics
                 | Self::Caching
+                | Self::Keys
                 | Self::Everything
                 | Self::ProxyAndGateway
         )
     }
 
     fn requires_virtual_key(self) -> bool {
-        matches!(self, Self::Everything | Self::ProxyAndGateway)
+        matches!(self, Self::Keys | Self::Everything | Self::ProxyAndGateway)
     }
 
     fn gateway_config(self, testbed: &Testbed) -> String {
@@ -126,6 +132,9 @@ impl Interflow {
             let key = if self.requires_virtual_key() { "api_key = \"sk-fake\"\n" } else { "" };
             let _ = writeln!(config, "[llm.provider.{name}]\n{kind}\n{key}url = \"{url}\"");
         }
+        let deployments =
+            "[{ provider = \"broken\", model = \"chat\" }, { provider = \"chat\", model = \"chat\", priority = 1 }]";
+        let _ = writeln!(config, "[llm.route.failover]\ndeployments = {deployments}");
         if self == Self::ProxyAndGateway {
             // More than a long run records, so that all flows of it can be counted.
             config.push_str("[record]\nretention_bytes = \"40GiB\"\n");
@@ -141,7 +150,7 @@ impl Interflow {
         let text = String::from_utf8_lossy(&out.stdout).into_owned();
         let key = text.lines().rev().find(|line| line.starts_with("ifk_"));
         let key = key.ok_or_else(|| format!("interflow keys add: {text}{}", String::from_utf8_lossy(&out.stderr)))?;
-        Ok(fs::write(testbed.path(KEY_FILE), key)?)
+        Ok(fs::write(key_file(testbed, self.name()), key)?)
     }
 
     fn llm_features(self) -> String {
@@ -149,7 +158,7 @@ impl Interflow {
         if self.requires_virtual_key() {
             config.push_str("[keys]\nrequire_virtual_key = true\n[quota]\nunpriced = \"allow\"\n");
         }
-        if self.requires_virtual_key() || matches!(self, Self::Guarding | Self::Heuristics) {
+        if matches!(self, Self::Guarding | Self::Heuristics | Self::Everything | Self::ProxyAndGateway) {
             let both = "apply_to = \"both\"\naction = \"block\"";
             let patterns = guardrail_terms::PATTERNS.map(|(_, pattern)| pattern);
             let _ = writeln!(
@@ -189,6 +198,7 @@ impl Peer for Interflow {
             Self::Guarding => "gateway+guardrails",
             Self::Heuristics => "gateway+heuristics",
             Self::Caching => "gateway+cache",
+            Self::Keys => "gateway+keys",
             Self::Everything => "gateway+all",
             Self::ProxyAndGateway => "interflow+all",
         }

@@ -64,6 +64,9 @@ impl Peer for Litellm {
         let mut text = String::from("model_list:\n");
         text += &model("fake-openai", "openai", &format!("{url}/v1"));
         text += &model("fake-anthropic", "anthropic", &url);
+        // Its first deployment fails; what stands in for it is said below.
+        let broken = UPSTREAMS.iter().find(|u| u.name == "broken").ok_or("no broken upstream")?;
+        text += &model("failover", "openai", &format!("{}/v1", broken.url(testbed)));
         for upstream in &UPSTREAMS {
             let url = upstream.url(testbed);
             text += &match upstream.api {
@@ -71,6 +74,7 @@ impl Peer for Litellm {
                 Api::Messages => model(upstream.name, "anthropic", &url),
             };
         }
+        text += "router_settings:\n  num_retries: 0\n  fallbacks: [{\"failover\": [\"chat\"]}]\n";
         fs::write(&config, text + &self.settings())?;
         let mut command = self.command()?;
         command.arg("--config").arg(&config).args(["--host", "127.0.0.1", "--port", &addr.port().to_string()]);

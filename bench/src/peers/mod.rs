@@ -1,5 +1,6 @@
 //! The systems measured side by side: each driver installs one from its ordinary package, configures, starts and stops it.
 
+mod agentgateway;
 mod bare_relay;
 mod cython_proxy;
 mod envoy;
@@ -142,6 +143,7 @@ pub fn all() -> Vec<Box<dyn Peer>> {
         Box::new(interflow::Interflow::Guarding),
         Box::new(interflow::Interflow::Heuristics),
         Box::new(interflow::Interflow::Caching),
+        Box::new(interflow::Interflow::Keys),
         Box::new(interflow::Interflow::Everything),
         Box::new(interflow::Interflow::ProxyAndGateway),
         Box::new(haproxy::Haproxy::Http),
@@ -162,6 +164,9 @@ pub fn all() -> Vec<Box<dyn Peer>> {
         Box::new(cython_proxy::CythonProxy),
         Box::new(mediaflow::Mediaflow),
         Box::new(mediaflow_light::MediaflowLight),
+        Box::new(agentgateway::Agentgateway::Alone),
+        Box::new(agentgateway::Agentgateway::Masking),
+        Box::new(agentgateway::Agentgateway::Blocking),
         Box::new(portkey::Portkey),
         Box::new(litellm::Litellm::Alone),
         Box::new(litellm::Litellm::Presidio),

@@ -3,15 +3,16 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::Result;
 use crate::load::spec::{Check, Exchange, Pace, Spec};
 use crate::peers::{self, Arm, BLOCKED_WORDS, portkey};
 use crate::tables::redact::{PLANTED, sightings};
 use crate::tables::{Effort, Kind, Row, Session, Table, llm_mitm, one_run};
-use crate::testbed::{Testbed, ask};
+use crate::testbed::{Role, Testbed, ask};
 use crate::upstreams::{Api, EVENTS, UPSTREAMS, Upstream};
 
 /// Requests per second that every arm carries with ease.
@@ -25,13 +26,15 @@ const CACHED_QUESTIONS: usize = 4;
 /// What every question holds, and the answers repeat.
 const TEXT: &str = "minutes of the last meeting";
 
-const PLAIN: &[&str] = &["gateway", "portkey", "litellm"];
-const STREAMING: &[&str] = &["gateway", "litellm"];
+const PLAIN: &[&str] = &["gateway", "agentgateway", "portkey", "litellm"];
+const STREAMING: &[&str] = &["gateway", "agentgateway", "litellm"];
 /// With and without what a team uses: a key, a budget, guardrails, redaction and the recording.
-const LARGE: &[&str] = &["gateway", "gateway+redact-new", "gateway+all", "portkey", "litellm"];
-const EVERYTHING: &[&str] = &["gateway", "gateway+all"];
-const REDACTING: &[&str] = &["gateway+redact", "gateway+redact-new", "litellm+mask"];
-const GUARDED: &[&str] = &["gateway+guardrails", "gateway+heuristics", "litellm+guardrails"];
+const LARGE: &[&str] = &["gateway", "gateway+redact-new", "gateway+all", "agentgateway", "portkey", "litellm"];
+const WITH_KEYS: &[&str] = &["gateway", "gateway+keys", "gateway+all"];
+const FAILING_OVER: &[&str] = &["gateway", "litellm"];
+const BESIDE_LARGE: &[&str] = &["gateway", "gateway+redact-new", "agentgateway", "litellm"];
+const REDACTING: &[&str] = &["gateway+redact", "gateway+redact-new", "agentgateway+mask", "litellm+mask"];
+const GUARDED: &[&str] = &["gateway+guardrails", "gateway+heuristics", "agentgateway+guardrails", "litellm+guardrails"];
 const CACHING: &[&str] = &["gateway+cache", "litellm+cache"];
 
 /// What must hold for an arm of the case, besides its answers.
@@ -54,105 +57,51 @@ struct Case {
     proof: Proof,
     /// Tokens of the prompt, at four bytes each.
     tokens: usize,
+    /// What is asked for, when that is no upstream's name.
+    model: Option<&'static str>,
+    /// Requests offer tools: in turn one that a call answers, and one with the call's result.
+    tools: bool,
+    /// Connections that meanwhile ask with prompts of 100K tokens.
+    large_beside: usize,
 }
 
-/// A chat, in tokens.
+/// A chat, and a long one, in tokens.
 const CHAT: usize = 500;
+const LARGE_PROMPT: usize = 100_000;
 
-const CASES: [Case; 10] = [
-    Case {
-        name: "pass-through, openai",
-        arms: PLAIN,
-        client: Api::Chat,
-        upstream: "chat",
-        proof: Proof::Nothing,
-        tokens: CHAT,
-    },
-    Case {
-        name: "pass-through, anthropic",
-        arms: PLAIN,
-        client: Api::Messages,
-        upstream: "messages",
-        proof: Proof::Nothing,
-        tokens: CHAT,
-    },
-    Case {
-        name: "translation, anthropic to openai",
-        arms: PLAIN,
-        client: Api::Messages,
-        upstream: "chat",
-        proof: Proof::Nothing,
-        tokens: CHAT,
-    },
-    Case {
-        name: "translation, openai to anthropic",
-        arms: PLAIN,
-        client: Api::Chat,
-        upstream: "messages",
-        proof: Proof::Nothing,
-        tokens: CHAT,
-    },
-    Case {
-        name: "redaction",
-        arms: REDACTING,
-        client: Api::Chat,
-        upstream: "chat",
-        proof: Proof::Redacted,
-        tokens: CHAT,
-    },
-    Case {
-        name: "guardrails",
-        arms: GUARDED,
-        client: Api::Chat,
-        upstream: "chat",
-        proof: Proof::Guarded,
-        tokens: CHAT,
-    },
-    Case {
-        name: "key, budget, guardrails, redaction and recording",
-        arms: EVERYTHING,
-        client: Api::Chat,
-        upstream: "chat",
-        proof: Proof::Nothing,
-        tokens: CHAT,
-    },
-    Case {
-        name: "10K tokens",
-        arms: LARGE,
-        client: Api::Chat,
-        upstream: "chat",
-        proof: Proof::Nothing,
-        tokens: 10_000,
-    },
-    Case {
-        name: "100K tokens",
-        arms: LARGE,
-        client: Api::Chat,
-        upstream: "chat",
-        proof: Proof::Nothing,
-        tokens: 100_000,
-    },
-    Case { name: "cache hit", arms: CACHING, client: Api::Chat, upstream: "chat", proof: Proof::Cached, tokens: CHAT },
+const BASE: Case = Case {
+    name: "",
+    arms: PLAIN,
+    client: Api::Chat,
+    upstream: "chat",
+    proof: Proof::Nothing,
+    tokens: CHAT,
+    model: None,
+    tools: false,
+    large_beside: 0,
+};
+
+const CASES: [Case; 14] = [
+    Case { name: "pass-through, openai", ..BASE },
+    Case { name: "pass-through, anthropic", client: Api::Messages, upstream: "messages", ..BASE },
+    Case { name: "translation, anthropic to openai", client: Api::Messages, ..BASE },
+    Case { name: "translation, openai to anthropic", upstream: "messages", ..BASE },
+    Case { name: "tool loop", upstream: "chat-tools", tools: true, ..BASE },
+    Case { name: "tool loop, anthropic to openai", client: Api::Messages, upstream: "chat-tools", tools: true, ..BASE },
+    Case { name: "redaction", arms: REDACTING, proof: Proof::Redacted, ..BASE },
+    Case { name: "guardrails", arms: GUARDED, proof: Proof::Guarded, ..BASE },
+    Case { name: "key, budget, guardrails, redaction and recording", arms: WITH_KEYS, ..BASE },
+    Case { name: "failover", arms: FAILING_OVER, model: Some("failover"), ..BASE },
+    Case { name: "beside large prompts", arms: BESIDE_LARGE, large_beside: 4, ..BASE },
+    Case { name: "10K tokens", arms: LARGE, tokens: 10_000, ..BASE },
+    Case { name: "100K tokens", arms: LARGE, tokens: LARGE_PROMPT, ..BASE },
+    Case { name: "cache hit", arms: CACHING, proof: Proof::Cached, ..BASE },
 ];
 
+/// Redaction and guardrails hold text back and join events, so that their ages could not be told.
 const STREAM_CASES: [Case; 2] = [
-    Case {
-        name: "1000 streams",
-        // Redaction and guardrails hold text back and join events, so that their ages could not be told.
-        arms: STREAMING,
-        client: Api::Chat,
-        upstream: "slow-chat",
-        proof: Proof::Nothing,
-        tokens: CHAT,
-    },
-    Case {
-        name: "1000 streams, translated",
-        arms: STREAMING,
-        client: Api::Messages,
-        upstream: "slow-chat",
-        proof: Proof::Nothing,
-        tokens: CHAT,
-    },
+    Case { name: "1000 streams", arms: STREAMING, upstream: "slow-chat", ..BASE },
+    Case { name: "1000 streams, translated", arms: STREAMING, client: Api::Messages, upstream: "slow-chat", ..BASE },
 ];
 
 impl Case {
@@ -162,11 +111,11 @@ impl Case {
     }
 
     fn what(&self, stream: bool) -> String {
-        let (client, upstream) = match (self.client, self.upstream) {
-            (Api::Chat, "chat") => ("Chat Completions", ""),
-            (Api::Messages, "messages") => ("Messages", ""),
-            (Api::Chat, _) => ("Chat Completions", " at a provider of Messages"),
-            (Api::Messages, _) => ("Messages", " at a provider of Chat Completions"),
+        let (client, upstream) = match (self.client, upstream(self.upstream).map(|u| u.api)) {
+            (Api::Chat, Some(Api::Messages)) => ("Chat Completions", " at a provider of Messages"),
+            (Api::Messages, Some(Api::Chat)) => ("Messages", " at a provider of Chat Completions"),
+            (Api::Chat, _) => ("Chat Completions", ""),
+            (Api::Messages, _) => ("Messages", ""),
         };
         let answer = if stream { format!("an answer in {EVENTS} events at once") } else { "a JSON answer".into() };
         let more = match self.proof {
@@ -177,6 +126,17 @@ impl Case {
                 BLOCKED_WORDS.len()
             ),
             Proof::Cached => format!("; {CACHED_QUESTIONS} requests whose answers are cached"),
+        };
+        let more = match (self.model, self.tools, self.large_beside) {
+            (Some(_), ..) => format!("{more}; the first deployment answers 503 to every request"),
+            (_, true, _) => format!(
+                "{more}; four tools are offered: a call of one answers every other request, which the next repeats with its result"
+            ),
+            (.., n) if n > 0 => format!(
+                "{more}; meanwhile {n} connections ask with prompts of {} KB without pause, whose CPU is counted too",
+                LARGE_PROMPT * 4 / 1000
+            ),
+            _ => more,
         };
         format!(
             "{client}{upstream}, requests of {} KB, {answer}{more}; latency at {RATE}/s in an open loop, the rest in a closed loop of {USERS} connections",
@@ -213,6 +173,8 @@ fn wanted_arms(effort: &Effort) -> Vec<&'static str> {
 fn measure_case(session: &mut Session<'_>, testbed: &Testbed, case: &Case, stream: bool, name: &str) -> Result<()> {
     eprintln!("  {name}");
     let bodies = if case.proof == Proof::Cached { CACHED_QUESTIONS } else { QUESTIONS };
+    let large = Case { tokens: LARGE_PROMPT, ..*case };
+    let beside = (case.large_beside > 0).then(|| questions(testbed, &large, stream, 4)).transpose()?;
     let bodies = questions(testbed, case, stream, bodies)?;
     let effort = session.effort;
     let mut planned: Vec<(&Arm, Spec, Row)> = Vec::new();
@@ -227,6 +189,7 @@ fn measure_case(session: &mut Session<'_>, testbed: &Testbed, case: &Case, strea
     for _ in 0..effort.repeats {
         for (arm, spec, row) in planned.iter_mut().filter(|(_, _, row)| row.failure.is_none()) {
             let before = testbed.provider_stats()?;
+            let _beside = beside.as_ref().map(|bodies| load_beside(testbed, case, spec, bodies)).transpose()?;
             let mut closed = Row::default();
             let seconds = (effort.seconds * 0.6).max(1.5);
             one_run(testbed, arm, session.origin, &Spec { seconds, ..spec.clone() }, &mut closed);
@@ -245,6 +208,25 @@ fn measure_case(session: &mut Session<'_>, testbed: &Testbed, case: &Case, strea
     let rows = planned.into_iter().map(|(_, _, row)| row).collect();
     session.push(name, &case.what(stream), Kind::Gateway, rows);
     Ok(())
+}
+
+/// A generator that asks with these prompts until it is dropped.
+fn load_beside(testbed: &Testbed, case: &Case, spec: &Spec, bodies: &[PathBuf]) -> Result<Background> {
+    let exchange = spec.exchanges.first().ok_or("no request")?;
+    let exchanges = bodies.iter().map(|body| Exchange { body: Some(body.clone()), ..exchange.clone() }).collect();
+    let spec = Spec { exchanges, seconds: 600.0, pace: Pace::Closed(case.large_beside), ..spec.clone() };
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg("load").arg(serde_json::to_string(&spec)?);
+    Ok(Background(testbed.placed(command, Role::Around).stdout(Stdio::null()).spawn()?))
+}
+
+struct Background(Child);
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 /// Fills caches, and sees that guardrails are there.
@@ -269,7 +251,7 @@ fn prepare(session: &Session<'_>, case: &Case, arm: &Arm, spec: &Spec) -> Result
 }
 
 /// Why the last runs of a row do not count, from what the provider received meanwhile.
-fn disproof(testbed: &Testbed, case: &Case, before: &serde_json::Value, row: &Row) -> Result<Option<String>> {
+fn disproof(testbed: &Testbed, case: &Case, before: &Value, row: &Row) -> Result<Option<String>> {
     let after = testbed.provider_stats()?;
     Ok(match case.proof {
         Proof::Nothing | Proof::Guarded => None,
@@ -300,12 +282,12 @@ pub(super) fn call_with_key(
     chats: &[PathBuf],
     stream: bool,
 ) -> Option<Spec> {
-    let arm = Arm { name: "gateway+all".into(), tls: arm.gateway, ..Arm::direct() };
+    let arm = Arm { name: arm.name.clone(), tls: arm.gateway, ..Arm::direct() };
     spec(testbed, effort, &arm, &CASES[0], stream, chats)
 }
 
 fn spec(testbed: &Testbed, effort: &Effort, arm: &Arm, case: &Case, stream: bool, bodies: &[PathBuf]) -> Option<Spec> {
-    let ours = arm.name.starts_with("gateway");
+    let ours = ["gateway", "interflow"].iter().any(|name| arm.name.starts_with(name));
     let path = match (ours, arm.name.as_str()) {
         (true, _) => format!("/{}{}", case.upstream, case.client.path()),
         // What a client of this API gets from a provider that speaks it.
@@ -313,6 +295,8 @@ fn spec(testbed: &Testbed, effort: &Effort, arm: &Arm, case: &Case, stream: bool
         (false, _) => case.client.path().to_owned(),
     };
     let check = match (stream, case.client) {
+        // Every other answer is a call.
+        (false, _) if case.tools => Check::Holds("\"model\"".into()),
         (true, Api::Chat) => Check::Holds("data: [DONE]".into()),
         (true, Api::Messages) => Check::Holds("message_stop".into()),
         // The placeholder that comes back is the number again.
@@ -328,20 +312,23 @@ fn spec(testbed: &Testbed, effort: &Effort, arm: &Arm, case: &Case, stream: bool
     });
     let mut spec = llm_mitm::spec(effort, arm.tls.or(arm.plain)?, exchanges.collect(), Pace::Closed(USERS));
     spec.tls = arm.tls.is_some();
-    let key = (arm.name == "gateway+all").then(|| peers::virtual_key(testbed)).flatten();
-    let key = key.unwrap_or_else(|| "sk-fake".into());
+    let key = peers::virtual_key(testbed, &arm.name).unwrap_or_else(|| "sk-fake".into());
     spec.headers.push(("Authorization".into(), format!("Bearer {key}")));
     spec.headers.iter_mut().filter(|(name, _)| name == "x-api-key").for_each(|(_, value)| value.clone_from(&key));
     if arm.name == "portkey" {
-        spec.headers.extend(portkey::headers(testbed, UPSTREAMS.iter().find(|u| u.name == case.upstream)?));
+        spec.headers.extend(portkey::headers(testbed, upstream(case.upstream)?));
     }
     Some(spec)
 }
 
+fn upstream(name: &str) -> Option<&'static Upstream> {
+    UPSTREAMS.iter().find(|u| u.name == name)
+}
+
 /// The upstream with the same behaviour and the client's API.
 fn native(case: &Case) -> Option<&'static Upstream> {
-    let slow = case.upstream.starts_with("slow");
-    UPSTREAMS.iter().find(|u| u.api == case.client && u.name.starts_with("slow") == slow)
+    let prefix = upstream(case.upstream)?.prefix();
+    UPSTREAMS.iter().find(|u| u.api == case.client && u.prefix() == prefix)
 }
 
 /// Different requests: a system prompt, an earlier exchange and a question.
@@ -362,18 +349,70 @@ fn questions(testbed: &Testbed, case: &Case, stream: bool, n: usize) -> Result<V
             json!({ "role": "assistant", "content": earlier("Answer") }),
             json!({ "role": "user", "content": question }),
         ];
-        let mut body = json!({ "model": case.upstream, "max_tokens": 256, "stream": stream });
+        let mut body = json!({ "model": case.model.unwrap_or(case.upstream), "max_tokens": 256, "stream": stream });
         match case.client {
             Api::Chat => messages.insert(0, json!({ "role": "system", "content": system })),
             Api::Messages => body["system"] = system.into(),
         }
+        if case.tools {
+            body["tools"] = tools(case.client).into();
+            messages.extend((i % 2 == 1).then(|| call_and_result(case.client, i)).into_iter().flatten());
+        }
         body["messages"] = messages.into();
         let kind = if stream { "streamed" } else { "whole" };
-        let path = testbed.path(&format!("question-{kind}-{i}.json"));
+        let path = testbed.path(&format!("question-{kind}-{}-{i}.json", case.tokens));
         fs::write(&path, body.to_string())?;
         paths.push(path);
     }
     Ok(paths)
+}
+
+/// Four tools of a coding agent.
+fn tools(client: Api) -> Vec<Value> {
+    let texts = [
+        ("read_file", "Reads a file of the workspace; returns its text, with line numbers, or an error."),
+        ("list_files", "Lists the files below a folder of the workspace, one per line."),
+        ("search", "Searches the workspace for a regular expression; returns at most 100 matching lines."),
+        ("run_command", "Runs a command in a shell of the workspace; returns its output and its exit status."),
+    ];
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "path": { "type": "string", "description": "A path relative to the root of the workspace" },
+            "pattern": { "type": "string", "description": "A regular expression" },
+            "limit": { "type": "integer", "minimum": 1, "maximum": 1000 },
+        },
+        "required": ["path"],
+    });
+    let tool = |(name, description)| match client {
+        Api::Messages => json!({ "name": name, "description": description, "input_schema": schema }),
+        Api::Chat => json!({
+            "type": "function",
+            "function": { "name": name, "description": description, "parameters": schema },
+        }),
+    };
+    texts.into_iter().map(tool).collect()
+}
+
+/// The call of a tool, and what it returned: 1 KB of source code.
+fn call_and_result(client: Api, i: usize) -> [Value; 2] {
+    let id = format!("call_{i}");
+    let text = "    let total = entries.iter().map(|entry| entry.size).sum::<u64>();\n".repeat(15);
+    match client {
+        Api::Chat => {
+            let function = json!({ "name": "read_file", "arguments": "{\"path\":\"src/main.rs\"}" });
+            let call = json!({ "id": id, "type": "function", "function": function });
+            [
+                json!({ "role": "assistant", "content": null, "tool_calls": [call] }),
+                json!({ "role": "tool", "tool_call_id": id, "content": text }),
+            ]
+        }
+        Api::Messages => {
+            let call = json!({ "type": "tool_use", "id": id, "name": "read_file", "input": { "path": "src/main.rs" } });
+            let result = json!({ "type": "tool_result", "tool_use_id": id, "content": text });
+            [json!({ "role": "assistant", "content": [call] }), json!({ "role": "user", "content": [result] })]
+        }
+    }
 }
 
 /// Streams that last ten seconds, all at a time.

@@ -12,6 +12,7 @@ mod start;
 
 use std::collections::BTreeMap;
 use std::process::Command;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -394,7 +395,15 @@ fn one_run(testbed: &Testbed, arm: &Arm, origin: Option<&Running>, spec: &Spec, 
         }
         Err(e) => row.failure = Some(e.to_string()),
     }
+    if matches!(spec.pace, Pace::Closed(connections) if connections >= MANY_CONNECTIONS) {
+        origin.inspect(|nginx| nginx.reload());
+        std::thread::sleep(Duration::from_secs(3));
+    }
 }
+
+/// After a run with so many connections those that the proxy keeps open to the origin are closed there: with those of the other arms
+/// they would use up this machine's ports (28,232 by default to one address) and the origin's descriptors.
+const MANY_CONNECTIONS: usize = 5000;
 
 /// A closed loop of GETs for one fixed body.
 fn fixed_body(testbed: &Testbed, effort: &Effort, via: Via, tls: bool, size: usize, concurrency: usize) -> Spec {
