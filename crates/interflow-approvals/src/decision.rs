@@ -9,12 +9,10 @@ pub(super) fn rule_from_resolution(question: &PendingQuestion, answer: &Resoluti
     let mut rule = RuleSpec::new(answer.action);
     let host = bracket_ipv6(&question.host);
     let is_address = question.host.parse::<std::net::IpAddr>().is_ok();
-    rule.hosts = vec![match (answer.scope, question.host.split_once('.')) {
-        // A name of two labels is itself the domain.
-        // A parent of one label, such as `com`, is not a domain, and an address has no subdomains.
-        (ResolutionScope::Subdomains, Some((_, parent))) if parent.contains('.') && !is_address => {
-            format!("*.{parent}")
-        }
+    rule.hosts = vec![match answer.scope {
+        // Not what is beside the host: the domain above it may be shared, such as `github.io` or `co.uk`. A name without a
+        // dot may be such a domain itself, and an address has no subdomains.
+        ResolutionScope::Subdomains if host.contains('.') && !is_address => format!(".{host}"),
         _ => host,
     }];
     if matches!(answer.scope, ResolutionScope::Path | ResolutionScope::Host) {

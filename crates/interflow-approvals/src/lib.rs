@@ -123,10 +123,8 @@ pub struct Resolution {
     #[serde(default)]
     pub everyone: bool,
     /// A description of the rule.
-    #[serde(default)]
     pub note: Option<String>,
     /// A body that replaces the request's, if that was presented.
-    #[serde(default)]
     pub body: Option<String>,
 }
 
@@ -141,7 +139,7 @@ pub enum ResolutionScope {
     Path,
     Host,
     AnyPort,
-    /// All subdomains of the host's domain, on any port.
+    /// The host and its subdomains, on any port.
     Subdomains,
 }
 

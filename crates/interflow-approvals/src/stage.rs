@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use interflow_types::{
-    Authority, Body, BodyFuture, Direction, EarlyExit, EntryKind, Error, ErrorKind, Flow, Host, MaybeFuture,
-    MessageKind, MessageVerdict, Phase, PhaseSet, PlanScope, RequestHead, RequestVerdict, ResolvedNames, ResponseHead,
-    Stage, StreamMessage, TunnelOrigin, TunnelVerdict, UpstreamOverrides,
+    Authority, Body, BodyFuture, DialedAuthority, Direction, EarlyExit, EntryKind, Error, ErrorKind, Flow, Host,
+    MaybeFuture, MessageKind, MessageVerdict, Phase, PhaseSet, PlanScope, RequestHead, RequestVerdict, ResolvedNames,
+    ResponseHead, Stage, StreamMessage, TunnelOrigin, TunnelVerdict, UpstreamOverrides,
 };
 
 use super::clock::now;
@@ -27,6 +27,10 @@ pub struct ApprovalsStage {
 /// Secrets that may be inserted into a client's WebSocket messages, as decided by the handshake.
 #[derive(Default)]
 struct WebSocketSecrets(Vec<Arc<StoredSecret>>);
+
+/// What an operator allowed for a tunnel, which is decided once more if its server name is another.
+#[derive(Default)]
+struct AllowedAuthorities(Vec<Authority>);
 
 impl ApprovalsStage {
     pub fn new(approvals: Arc<Approvals>) -> Self {
@@ -107,12 +111,13 @@ impl ApprovalsStage {
     ) -> MaybeFuture<'a, RequestVerdict> {
         let request = head.map(|head| (head.method.as_str(), path_only(&head.url.path)));
         let mut questions = Vec::new();
-        for Authority { host, port } in hosts {
-            match self.decide(flow, host, *port, request) {
+        for authority in hosts {
+            match self.decide(flow, &authority.host, authority.port, request) {
                 Ok(RequestVerdict::Continue) => {}
                 // One denial decides, so nobody is asked in vain.
                 Ok(verdict) => return MaybeFuture::Ready(verdict),
-                Err(question) => questions.push(*question),
+                Err(_) if flow.extension::<AllowedAuthorities>().is_some_and(|own| own.0.contains(authority)) => {}
+                Err(question) => questions.push((authority.clone(), *question)),
             }
         }
         if questions.is_empty() {
@@ -122,10 +127,10 @@ impl ApprovalsStage {
         let preview = head.map(|head| RequestPreview::from_request(flow, head));
         MaybeFuture::pending(async move {
             // One after the other: a denial ends the questions.
-            for question in questions {
+            for (authority, question) in questions {
                 let question = PendingQuestion { query: query.clone(), ..question };
                 match self.wait_for_decision(flow, question, preview.clone()).await {
-                    RequestVerdict::Continue => {}
+                    RequestVerdict::Continue => flow.extension_mut::<AllowedAuthorities>().0.push(authority),
                     verdict => return verdict,
                 }
             }
@@ -190,8 +195,8 @@ fn access_question<'a>(
     }
 }
 
-/// The authorities of a request: the flow's, the URL's, in a tunnel that of `Host`, because of domain fronting, and
-/// the tunnel's own if a proxy at its end gets the request.
+/// The authorities of a request: the flow's, the URL's, in a tunnel that of `Host`, because of domain fronting, the
+/// tunnel's own if a proxy at its end gets the request, and where the connection goes if the flow's is only a claim.
 fn requested_authorities(flow: &Flow, head: &RequestHead) -> Vec<Authority> {
     let mut all = vec![flow.authority.clone()];
     let mut add = |authority: Authority| {
@@ -207,8 +212,17 @@ fn requested_authorities(flow: &Flow, head: &RequestHead) -> Vec<Authority> {
     if let Some(named) = host.and_then(|h| Authority::parse(h, Some(flow.authority.port)).ok()) {
         add(named);
     }
-    flow.extension::<TunnelOrigin>().and_then(|tunnel| tunnel.0.clone()).into_iter().for_each(add);
+    let tunnel = flow.extension::<TunnelOrigin>().and_then(|tunnel| tunnel.0.clone());
+    tunnel.into_iter().chain(unproven_dial(flow)).for_each(add);
     all
+}
+
+/// Where the connection goes, if neither a certificate nor the DNS listener says that this is the flow's authority.
+fn unproven_dial(flow: &Flow) -> Option<Authority> {
+    let dialed = flow.extension::<DialedAuthority>()?.0.clone()?;
+    let name = flow.authority.host.canonical_text();
+    let is_known = |ResolvedNames(names): &ResolvedNames| names.iter().any(|known| known.eq_ignore_ascii_case(&name));
+    Some(dialed).filter(|_| !flow.extension().is_some_and(is_known))
 }
 
 /// Names that replace an address in the decision: the one given by the client (SNI, `Host`), if the DNS listener
@@ -316,10 +330,13 @@ impl Stage for ApprovalsStage {
         }
         let mut hosts = vec![flow.authority.clone()];
         let sni = flow.client_tls.as_deref().and_then(|t| t.sni.as_deref());
-        // The name of an address that was passed through is a claim; both must be allowed.
-        if let (Host::Ip(_), Some(Ok(name @ Host::Name(_)))) = (&flow.authority.host, sni.map(Host::parse)) {
+        // Another name of a tunnel is a claim; both must be allowed.
+        if let Some(Ok(name @ Host::Name(_))) = sni.map(Host::parse)
+            && name != flow.authority.host
+        {
             hosts.push(Authority::new(name, flow.authority.port));
         }
+        hosts.extend(unproven_dial(flow));
         let hosts = resolve_dns_names(flow, hosts);
         self.decide_for_hosts(flow, &hosts, None)
     }

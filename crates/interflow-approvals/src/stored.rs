@@ -93,7 +93,6 @@ impl Approvals {
 struct StoredRule {
     id: String,
     /// In seconds since the Unix epoch; missing in files of earlier versions.
-    #[serde(default)]
     made: Option<u64>,
     rule: RuleSpec,
 }

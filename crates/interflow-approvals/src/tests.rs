@@ -3,8 +3,8 @@
 use std::task::{Context, Poll};
 
 use interflow_types::{
-    Body, BodyFrame, BodyStream, ClientInfo, EntryKind, Error, Flow, FlowId, HttpVersion, Method, RequestHead,
-    RequestVerdict, Stage, Timestamp, TunnelOrigin, Url,
+    Body, BodyFrame, BodyStream, ClientInfo, ClientTls, DialedAuthority, EntryKind, Error, Flow, FlowId, HttpVersion,
+    Method, RequestHead, RequestVerdict, ResolvedNames, Stage, Timestamp, TunnelOrigin, UpstreamOverrides, Url,
 };
 
 use super::pending::PendingRequester;
@@ -112,8 +112,12 @@ async fn a_resolution_creates_the_rule_it_describes() {
     for (scope, host, path, decides, not) in [
         (ResolutionScope::Path, "a.b.test", "/x*y", ("a.b.test", "/x*y"), ("a.b.test", "/xzy")),
         (ResolutionScope::Host, "a.b.test", "/x", ("a.b.test", "/other"), ("c.b.test", "/x")),
-        (ResolutionScope::Subdomains, "a.b.test", "/x", ("c.b.test", "/"), ("b.test", "/")),
+        (ResolutionScope::Subdomains, "a.b.test", "/x", ("c.a.b.test", "/"), ("c.b.test", "/")),
         (ResolutionScope::Subdomains, "b.test", "/x", ("b.test", "/"), ("a.test", "/")),
+        (ResolutionScope::Subdomains, "user.github.io", "/x", ("user.github.io", "/"), ("other.github.io", "/")),
+        (ResolutionScope::Subdomains, "example.co.uk", "/x", ("a.example.co.uk", "/"), ("other.co.uk", "/")),
+        (ResolutionScope::Subdomains, "uk", "/x", ("uk", "/"), ("co.uk", "/")),
+        (ResolutionScope::Subdomains, "192.0.2.7", "/x", ("192.0.2.7", "/"), ("a.192.0.2.7.test", "/")),
     ] {
         let (_home, approvals) = approvals(ApprovalMode::Ask);
         let ask = approvals.waiting.wait_for_decision(question(host, path), requester(), Duration::from_secs(60), 10);
@@ -414,5 +418,77 @@ async fn rules_for_paths_apply_to_the_proxy_in_a_tunnel() {
         let (mut flow, mut head) = tunnelled(&format!("http://api.test/{path}"), tunnel);
         let verdict = stage.request_head(&mut flow, &mut head).resolve().await;
         assert_eq!(matches!(verdict, RequestVerdict::Continue), allowed, "{path} {tunnel:?}");
+    }
+}
+
+#[tokio::test]
+async fn where_a_request_goes_must_be_allowed_beside_the_name_that_it_claims() {
+    let (_home, approvals) = approvals(ApprovalMode::Enforce);
+    approvals.add_rule(&EditTurn::unlimited(), rule(ApprovalAction::Allow, "docs.test")).unwrap();
+    let hosts = vec!["http://docs.test".to_owned(), "https://docs.test".to_owned()];
+    let placeholder = Some(PLACEHOLDER.to_owned());
+    let spec = SecretSpec { label: "key".into(), value: "hidden".into(), hosts, placeholder, plain_http: false };
+    approvals.add_secret(&EditTurn::unlimited(), spec).unwrap();
+    let stage = ApprovalsStage::new(approvals);
+    for (url, dialed, known, is_allowed) in [
+        ("http://docs.test/", None, None, true),
+        ("http://docs.test/", Some("203.0.113.9:80"), None, false),
+        ("http://docs.test/", Some("203.0.113.9:80"), Some("other.test"), false),
+        ("http://docs.test/", Some("203.0.113.9:80"), Some("docs.test"), true),
+        ("https://docs.test/", Some("other.test:443"), None, false),
+    ] {
+        let (mut flow, mut head) = tunnelled(url, None);
+        *flow.extension_mut() = DialedAuthority(dialed.map(|dialed| dialed.parse().unwrap()));
+        *flow.extension_mut() = ResolvedNames(known.into_iter().map(Into::into).collect());
+        let verdict = stage.request_head(&mut flow, &mut head).resolve().await;
+        assert_eq!(matches!(verdict, RequestVerdict::Continue), is_allowed, "{dialed:?} {known:?}");
+        assert!(stage.before_send(&mut flow, &mut head, Body::Empty).resolve().await.is_ok());
+        assert_eq!(head.headers.get_str("x-key") == Some("hidden"), is_allowed, "{dialed:?} {known:?}");
+    }
+}
+
+/// A tunnel to `docs.test` with this server name.
+fn passed_through(sni: &str) -> Flow {
+    let (mut flow, _) = tunnelled("https://docs.test/", None);
+    flow.client_tls = Some(Arc::new(ClientTls { sni: Some(sni.into()), ..ClientTls::default() }));
+    flow
+}
+
+#[tokio::test]
+async fn the_server_name_of_a_tunnel_must_be_allowed_beside_its_host() {
+    let (_home, approvals) = approvals(ApprovalMode::Enforce);
+    approvals.add_rule(&EditTurn::unlimited(), rule(ApprovalAction::Allow, "docs.test")).unwrap();
+    let stage = ApprovalsStage::new(approvals);
+    for (sni, dialed, is_allowed) in [
+        ("docs.test", None, true),
+        ("evil.test", None, false),
+        ("127.0.0.1", None, true),
+        ("docs.test", Some("evil.test:443"), false),
+    ] {
+        let mut flow = passed_through(sni);
+        *flow.extension_mut() = DialedAuthority(dialed.map(|dialed| dialed.parse().unwrap()));
+        let verdict = stage.upstream_connect(&mut flow, None, &mut UpstreamOverrides::default()).resolve().await;
+        assert_eq!(matches!(verdict, RequestVerdict::Continue), is_allowed, "{sni} {dialed:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_host_of_a_tunnel_is_asked_about_once() {
+    let (_home, approvals) = approvals(ApprovalMode::Ask);
+    let stage = ApprovalsStage::new(Arc::clone(&approvals));
+    let mut flow = passed_through("docs.test");
+    for (sni, asked) in [("docs.test", Some("docs.test")), ("other.test", Some("other.test")), ("docs.test", None)] {
+        flow.client_tls = passed_through(sni).client_tls;
+        let mut overrides = UpstreamOverrides::default();
+        let deciding = stage.upstream_connect(&mut flow, None, &mut overrides).resolve();
+        tokio::pin!(deciding);
+        let decided = futures_util::poll!(&mut deciding);
+        let waiting = approvals.waiting.list();
+        assert_eq!(waiting.iter().map(|held| held.question.host.as_str()).next(), asked);
+        assert_eq!(decided.is_ready(), asked.is_none());
+        if let Some(held) = waiting.first() {
+            approvals.waiting.resolve(held.id, ApprovalAction::Allow, "once", None);
+            assert!(matches!(deciding.await, RequestVerdict::Continue));
+        }
     }
 }

@@ -118,7 +118,6 @@ impl IoStream {
     }
 
     /// Puts `bytes` in front of what is read from the stream.
-    #[must_use]
     pub fn prefixed(mut self, bytes: Bytes) -> Self {
         if bytes.is_empty() {
             return self;

@@ -14,6 +14,7 @@ pub mod descriptors;
 pub mod egress;
 mod h2_stream;
 mod http2_control;
+mod http2_fields;
 pub mod ingress;
 pub mod io;
 pub mod relay;

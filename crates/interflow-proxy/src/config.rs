@@ -368,10 +368,8 @@ pub struct ClientCertificateConfig {
     /// The certificate, followed by its intermediates (PEM); or a PKCS#12 file, which holds the key too.
     pub certificate: PathBuf,
     /// The private key (PEM); absent with PKCS#12.
-    #[serde(default)]
     pub key: Option<PathBuf>,
     /// The password of the PKCS#12 file; may be given as `env:NAME` or `file:PATH`.
-    #[serde(default)]
     pub password: Option<String>,
 }
 

@@ -89,12 +89,12 @@ impl<W: AsyncWrite + Unpin> LineWriter<W> {
         Self(stream)
     }
 
-    /// Writes a message, which has no line breaks.
+    /// Writes a message as one line: JSON has line breaks only between tokens, where a space is the same.
     ///
     /// # Errors
     /// The stream failed.
     pub async fn send(&mut self, text: &str) -> io::Result<()> {
-        let line = format!("{text}\n");
+        let line = text.replace(['\r', '\n'], " ") + "\n";
         self.0.write_all(line.as_bytes()).await?;
         self.0.flush().await
     }
@@ -117,6 +117,13 @@ mod tests {
         assert_eq!(text(lines.next().await), None);
         let mut lines = LineReader::new(&b"three and more\n"[..], 5);
         assert!(matches!(lines.next().await, Err(LineError::TooLong(5))));
+    }
+
+    #[tokio::test]
+    async fn a_message_with_line_breaks_is_one_line() {
+        let mut writer = LineWriter::new(Vec::new());
+        writer.send("{\"a\":\n{\"b\":1}\r\n}").await.unwrap();
+        assert_eq!(writer.0, b"{\"a\": {\"b\":1}  }\n");
     }
 
     #[tokio::test]

@@ -11,7 +11,7 @@ describe('a rule in words', () => {
   it('names scope, clients and duration', () => {
     expect(wordsOfRule(asked, 'allow', 'host', '1h', false)).toBe('Allows all requests to api.shop.test:443, from curl, for 1 hour.');
     expect(wordsOfRule(asked, 'deny', 'path', '', true)).toBe('Denies GET api.shop.test:443/x, from every client, until the rule is removed.');
-    expect(wordsOfRule(asked, 'deny', 'subdomains', '1d', false)).toBe('Denies all requests to *.shop.test, any port, from curl, for 1 day.');
+    expect(wordsOfRule(asked, 'deny', 'subdomains', '1d', false)).toBe('Denies all requests to .api.shop.test, any port, from curl, for 1 day.');
   });
 
   it('applies to every client if the client is unknown', () => {
@@ -19,9 +19,9 @@ describe('a rule in words', () => {
     expect(wordsOfRule(unknown, 'allow', 'host', '1h', false)).toContain('from every client');
   });
 
-  it('offers subdomains only if there is a parent domain', () => {
-    expect([below('a.b.test'), below('b.test'), below('10.0.0.7'), below('::1')]).toEqual(['*.b.test', 'b.test', '10.0.0.7', '::1']);
-    expect(scopesOf({ ...asked, method: null, host: 'b.test' }).map(([s]) => s)).toEqual(['host', 'any_port']);
+  it('offers subdomains only of a name with a dot', () => {
+    expect([below('a.b.test'), below('b.test'), below('10.0.0.7'), below('::1')]).toEqual(['.a.b.test', '.b.test', '10.0.0.7', '::1']);
+    expect(scopesOf({ ...asked, method: null, host: 'b' }).map(([s]) => s)).toEqual(['host', 'any_port']);
   });
 });
 

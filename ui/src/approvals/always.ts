@@ -11,11 +11,10 @@ export const SPANS: [string, string][] = [
 
 type Asked = Pick<Pending, 'method' | 'url' | 'host' | 'port' | 'client'>;
 
-/** The wildcard host that covers a host and its siblings; the host itself if it has no such parent domain. */
+/** The pattern that covers a host and what is below it; the host itself if it is an address or has no dot. */
 export function below(host: string): string {
-  const parent = host.slice(host.indexOf('.') + 1);
   const address = /^[\d.]+$|:/.test(host);
-  return !address && host.includes('.') && parent.includes('.') ? `*.${parent}` : host;
+  return !address && host.includes('.') ? `.${host}` : host;
 }
 
 function path(asked: Asked): string {

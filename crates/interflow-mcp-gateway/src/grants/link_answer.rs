@@ -29,12 +29,14 @@ pub(crate) fn with_token(text: &str, outcome: &Mutex<CallOutcome>) -> Option<Str
 }
 
 /// The answer for a client to a request that may have failed because the user has to open a link: as an elicitation, if it
-/// shows those, or as an error with the link. `is_call` is of a request that can be answered by a question.
+/// shows those, or as an error with the link. `is_call` is of a request that can be answered by a question, and repeated with
+/// this state.
 pub(crate) fn with_link(
     session: &McpSession,
     is_call: bool,
     result: Result<String, RpcError>,
     outcome: &Mutex<CallOutcome>,
+    state: Option<String>,
 ) -> Result<String, RpcError> {
     let mut error = match result {
         Err(e) if e.has_own_link() => e,
@@ -53,7 +55,7 @@ pub(crate) fn with_link(
                 members.remove("elicitationId");
             }
             let method = ClientRequestKind::Elicitation.method();
-            Ok(input_required(&json!({ "account": { "method": method, "params": params } }), None))
+            Ok(input_required(&json!({ "account": { "method": method, "params": params } }), state))
         }
         _ => Err(RpcError::new(NOT_ALLOWED, error.message)),
     }

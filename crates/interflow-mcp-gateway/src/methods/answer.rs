@@ -95,7 +95,7 @@ async fn answer_request(
         }
         result => result,
     };
-    rpc_response(session.is_stateless(), &id, with_link(session, is_call, result, &outcome))
+    rpc_response(session.is_stateless(), &id, with_link(session, is_call, result, &outcome, None))
 }
 
 /// The error of a list, which may be the text of the only server.

@@ -37,7 +37,7 @@ pub(super) async fn answer(
         Err(e) => {
             answered.flow.tag("mcp-error");
             let outcome = &answered.flow.extension_mut::<McpExchange>().outcome;
-            let result = with_link(answered.session, true, Err(e), outcome);
+            let result = with_link(answered.session, true, Err(e), outcome, None);
             return rpc_response(answered.session.is_stateless(), &id, result);
         }
     };

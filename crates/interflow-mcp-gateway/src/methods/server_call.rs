@@ -66,14 +66,14 @@ impl ServerCall {
             },
             Err(e) if e.has_own_link() => {
                 let is_call = !matches!(self.method, ClientMethod::Task(..));
-                with_link(&context.session, is_call, Err(e), &context.outcome)
+                with_link(&context.session, is_call, Err(e), &context.outcome, self.sealed(None)?)
             }
             Err(e) => {
                 let mut redaction = context.redaction();
                 let redacted = redaction.error(&e).await;
                 context.count(redaction.findings);
                 match context.required_urls(&e).await {
-                    Ok(Some(urls)) if context.is_stateless() => return Ok(ask_for_urls(&urls)),
+                    Ok(Some(urls)) if context.is_stateless() => return Ok(ask_for_urls(&urls, self.sealed(None)?)),
                     Ok(urls) => {
                         let data = urls.or(self.error_data(&e).await).map(Box::new);
                         Err(RpcError { data, ..redacted })
@@ -196,9 +196,13 @@ impl ServerCall {
             let params: Value = serde_json::from_str(&params).map_err(|e| RpcError::server(e.to_string()))?;
             requests.insert(key, json!({ "method": method, "params": params }));
         }
-        let seal = |state| self.context.seal(RequestState::of_server(state), &self.binding);
-        let sealed = required.state.map(seal);
-        Ok(input_required(&Value::Object(requests), sealed.transpose()?))
+        Ok(input_required(&Value::Object(requests), self.sealed(required.state)?))
+    }
+
+    /// The state of a question to a client without a session. There is one even if the server gave none: it stands for a
+    /// person's approval of the call.
+    fn sealed(&self, of_server: Option<String>) -> Result<Option<String>, RpcError> {
+        self.context.seal(RequestState { of_server, ..RequestState::default() }, &self.binding).map(Some)
     }
 
     fn unsupported(&self, why: &str) -> RpcError {
@@ -283,11 +287,11 @@ impl InputRequired {
 }
 
 /// The result that has a client without a session open the URLs of an error.
-fn ask_for_urls(urls: &Value) -> String {
+fn ask_for_urls(urls: &Value, state: Option<String>) -> String {
     let urls = urls["elicitations"].as_array().into_iter().flatten().enumerate();
     let method = ClientRequestKind::Elicitation.method();
     let requests = urls.map(|(n, params)| (format!("url-{n}"), json!({ "method": method, "params": params })));
-    input_required(&requests.collect(), None)
+    input_required(&requests.collect(), state)
 }
 
 /// Tools report their errors in results, so that models can correct their calls.

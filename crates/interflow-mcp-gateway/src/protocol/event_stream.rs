@@ -54,12 +54,17 @@ pub(crate) fn keep_alive() -> Interval {
 }
 
 pub(crate) fn event(json: &str) -> BodyFrame {
-    BodyFrame::Data(Bytes::from(format!("event: message\ndata: {json}\n\n")))
+    BodyFrame::Data(Bytes::from(event_text(json)))
 }
 
 /// An event with an id by which the stream can be resumed.
 pub(crate) fn numbered_event(number: u64, json: &str) -> BodyFrame {
-    BodyFrame::Data(Bytes::from(format!("id: {number}\nevent: message\ndata: {json}\n\n")))
+    BodyFrame::Data(Bytes::from(format!("id: {number}\n{}", event_text(json))))
+}
+
+/// On one line: JSON has line breaks only between tokens, where a space is the same.
+fn event_text(json: &str) -> String {
+    format!("event: message\ndata: {}\n\n", json.replace(['\r', '\n'], " "))
 }
 
 impl BodyStream for EventStream {
@@ -87,5 +92,19 @@ impl BodyStream for EventStream {
             return Poll::Ready(Some(Ok(BodyFrame::Data(Bytes::from_static(KEEP_ALIVE_COMMENT)))));
         }
         Poll::Pending
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_with_line_breaks_is_the_data_of_one_event() {
+        let json = "{\n  \"a\": 1,\r\n\n  \"b\": 2\r}";
+        let data = "event: message\ndata: {   \"a\": 1,     \"b\": 2 }\n\n";
+        for (frame, text) in [(event(json), data.to_owned()), (numbered_event(7, json), format!("id: 7\n{data}"))] {
+            assert!(matches!(frame, BodyFrame::Data(sent) if sent == text), "{text}");
+        }
     }
 }

@@ -34,10 +34,6 @@ pub(crate) struct RequestState {
 }
 
 impl RequestState {
-    pub fn of_server(state: String) -> Self {
-        Self { of_server: Some(state), ..Self::default() }
-    }
-
     pub fn waiting(call: String) -> Self {
         Self { waiting: Some(call), ..Self::default() }
     }

@@ -124,10 +124,6 @@ async fn prepare(
         }
     }
     let server = target.as_ref().and_then(|target| target.as_ref().ok()).map(|(server, _)| Arc::clone(server));
-    if server.is_some() && is_metered {
-        // Before the arguments are scanned, so that a call over a limit costs nothing more.
-        (service.deps.admit)(flow).await?;
-    }
     let policy = match &server {
         Some(server) => service.policy(flow, server),
         None => service.flow_policy(flow, None),
@@ -163,6 +159,11 @@ async fn prepare(
             tag_target(flow, server, &request.method, name);
             let sent = request.clone();
             let checked = inspection.check_rules(flow, server, name, &request.method);
+            // Before the arguments are scanned, so that a call over a limit costs nothing more. One that is refused counts
+            // nothing.
+            if is_metered && checked.is_ok() {
+                (service.deps.admit)(flow).await?;
+            }
             let method = &mut request.method;
             inspection.redact_values(flow, server, &listed.values, method).await.map_err(&failed)?;
             if let Some(envelope) = &mut request.envelope {

@@ -28,6 +28,7 @@ mod users;
 mod web_pages;
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use interflow_limits::KeyStore;
@@ -46,6 +47,8 @@ pub struct Gate {
     pub service: Arc<McpService>,
     /// What a person was asked.
     pub asked: Arc<Mutex<Vec<String>>>,
+    /// How many requests were counted against limits.
+    pub counted: Arc<AtomicUsize>,
     /// What the gateway declared at the beginning.
     pub capabilities: Value,
     path: String,
@@ -112,7 +115,8 @@ impl Gate {
         let config: McpConfig = toml::from_str::<toml::Table>(config).unwrap()["mcp"].clone().try_into().unwrap();
         let (local, ring) = (LocalClient::default(), Arc::clone(keys));
         let asked = Arc::<Mutex<Vec<String>>>::default();
-        let seen = Arc::clone(&asked);
+        let counted = Arc::<AtomicUsize>::default();
+        let (seen, count) = (Arc::clone(&asked), Arc::clone(&counted));
         let deps = McpDeps {
             http: Arc::new(local.unrecorded()),
             review: Box::new(move |_, _, reason| {
@@ -131,7 +135,10 @@ impl Gate {
                     guard: None,
                 })
             }),
-            admit: Box::new(|_| Box::pin(async { Ok(()) })),
+            admit: Box::new(move |_| {
+                count.fetch_add(1, Relaxed);
+                Box::pin(async { Ok(()) })
+            }),
             shows_key: Box::new(|head| accounts::shown_key(head).is_some()),
             count: Box::new(|_, _| ()),
             guard: Box::new(|_, server| (server == "guarded").then(|| Arc::new(NoProgress) as _)),
@@ -146,7 +153,7 @@ impl Gate {
         let [oauth, prepare, restore] = service.stages();
         let stages = vec![oauth, Arc::new(accounts::KeyStage(Arc::clone(keys))), prepare, restore];
         let proxy = Proxy::with_components(&[], stages, vec![mount], local, |_| ());
-        Self { proxy, service, asked, capabilities: Value::Null, path: path.into(), session: String::new() }
+        Self { proxy, service, asked, counted, capabilities: Value::Null, path: path.into(), session: String::new() }
     }
 
     pub async fn post(&self, message: &Value, fields: &str) -> Answer {

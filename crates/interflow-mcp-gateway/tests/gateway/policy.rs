@@ -1,5 +1,7 @@
 //! Rules by tool and arguments, over both transports and in both versions of the protocol.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use serde_json::json;
 
 use crate::server::{MAIL, OTHER_MAIL, over_http, over_stdio};
@@ -104,6 +106,21 @@ async fn a_member_that_is_there_twice_is_refused_as_servers_differ_in_which_they
     }
     let batch = json!([crate::request(1, "tools/call", &call("web__echo", json!({ "path": "/etc" })))]);
     assert!(gate.post(&batch, "").await.json()["error"]["message"].as_str().unwrap().contains("batches"));
+}
+
+#[tokio::test]
+async fn calls_that_are_refused_count_nothing_against_limits() {
+    let log = Log::create();
+    let rules = r#"
+        deny_tools = ["delete"]
+        rules = [{ action = "deny", tools = ["echo"], arguments = { path = { equals = "/etc" } } }]"#;
+    let gate = Gate::start(&over_stdio("local", &log.path, rules)).await;
+    for (tool, arguments) in [("delete", json!({})), ("unknown", json!({})), ("echo", json!({ "path": "/etc" }))] {
+        gate.call_error(&format!("local__{tool}"), arguments).await;
+    }
+    assert_eq!(gate.counted.load(Relaxed), 0);
+    gate.call("local__echo", json!({ "path": "/srv" })).await;
+    assert_eq!(gate.counted.load(Relaxed), 1);
 }
 
 #[tokio::test]

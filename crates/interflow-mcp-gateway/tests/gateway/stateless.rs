@@ -33,9 +33,10 @@ pub async fn stateless_server() -> Origin {
         let text = |text: String| json!({ "content": [{ "type": "text", "text": text }], "resultType": "complete" });
         let schema =
             json!({ "type": "object", "properties": { "region": { "type": "string", "x-mcp-header": "Region" } } });
-        let tools = ["echo", "ask", "busy", "need"].map(|name| json!({ "name": name, "inputSchema": schema }));
+        let tools =
+            ["echo", "ask", "ask_plain", "busy", "need"].map(|name| json!({ "name": name, "inputSchema": schema }));
         let form = json!({ "message": format!("for {OTHER_MAIL}?"), "requestedSchema": { "type": "object" } });
-        let asks = json!({ "resultType": "input_required", "requestState": "the server's",
+        let mut asks = json!({ "resultType": "input_required", "requestState": "the server's",
             "inputRequests": { "confirm": { "method": "elicitation/create", "params": form } } });
         let result = match (method, name.unwrap_or_default()) {
             ("server/discover", _) => json!({ "supportedVersions": [VERSION], "instructions": "Be kind.",
@@ -48,6 +49,14 @@ pub async fn stateless_server() -> Origin {
                 text(json!([params["arguments"], region, meta["trace"], params["extra"]]).to_string())
             }
             ("tools/call", "ask") if params["inputResponses"].is_null() => asks,
+            ("tools/call", "ask_plain") => {
+                assert!(params["requestState"].is_null());
+                asks.as_object_mut().unwrap().remove("requestState");
+                match params["inputResponses"].is_null() {
+                    true => asks,
+                    false => text(params["inputResponses"].to_string()),
+                }
+            }
             ("tools/call", "ask") => {
                 assert_eq!(params["requestState"], "the server's");
                 text(params["inputResponses"].to_string())
@@ -150,7 +159,7 @@ async fn clients_with_sessions_reach_servers_without() {
     let server = stateless_server().await;
     let config = format!("[mcp.server.new]\nurl = '{}'\n", server.url("/mcp"));
     let gate = Gate::of_client("/mcp/new", &config, json!({ "elicitation": {} })).await;
-    assert_eq!(gate.names("tools/list", "tools").await.len(), 4);
+    assert_eq!(gate.names("tools/list", "tools").await.len(), 5);
     let echoed = gate.call("echo", json!({ "region": "eu" })).await;
     assert_eq!(echoed, r#"[{"region":"eu"},"eu",null,null]"#);
     assert_eq!(gate.call("busy", json!({})).await, "now");
@@ -475,5 +484,23 @@ async fn an_approval_is_for_one_call_however_often_its_state_is_sent() {
     for asked in [1, 2] {
         assert!(round(&gate, &params).await["result"].is_object());
         assert_eq!(gate.asked.lock().unwrap().len(), asked);
+    }
+}
+
+#[tokio::test]
+async fn a_call_is_approved_once_though_its_server_gives_no_state() {
+    let (stateless, origin) = (stateless_server().await, over_http(100).await);
+    let new = format!("[mcp.server.new]\nurl = '{}'\napprove = ['ask_plain']\n", stateless.url("/mcp"));
+    let gate = Gate::start(&format!("{new}{}", web(&origin, "approve = ['need_url']"))).await;
+    let capabilities = json!({ "elicitation": { "form": {}, "url": {} } });
+    let url = json!({ "url": "https://login.test/" });
+    for (asked, mut params) in [call("new__ask_plain", json!({})), call("web__need_url", url)].into_iter().enumerate() {
+        for _ in 0..2 {
+            let answer = ask_with(&gate, "tools/call", &params, &capabilities, "").await.json();
+            assert!(answer["result"].is_object(), "{answer}");
+            assert_eq!(gate.asked.lock().unwrap().len(), asked + 1);
+            params["requestState"] = answer["result"]["requestState"].clone();
+            params["inputResponses"] = json!({ "confirm": { "action": "accept", "content": {} } });
+        }
     }
 }

@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use crate::server::{MAIL, OTHER_MAIL, all_tools, over_http, over_stdio};
+use crate::stateless::ACCEPTS;
 use crate::{Gate, Log, request, web};
 
 #[tokio::test]
@@ -75,6 +76,22 @@ async fn only_names_that_the_server_listed_reach_it() {
     }
     let recorded = gate.recorded(43).await;
     assert!(recorded.contains("web__unknown") && !recorded.contains(MAIL) && !recorded.contains(OTHER_MAIL));
+}
+
+#[tokio::test]
+async fn line_breaks_in_a_request_make_no_further_messages_for_a_process() {
+    let log = Log::create();
+    let gate = Gate::start(&over_stdio("local", &log.path, "deny_tools = ['delete']")).await;
+    let hidden = r#"{"jsonrpc":"2.0","id":99,"method":"tools/call","params":{"name":"delete","arguments":{}}}"#;
+    let fields = format!("{ACCEPTS}Mcp-Session-Id: {}\r\n", gate.session);
+    for line_break in ["\n", "\r\n"] {
+        let call = json!({ "name": "local__echo", "arguments": { "x": "HIDDEN" } });
+        let hidden = format!("{line_break}{hidden}{line_break}");
+        let body = request(7, "tools/call", &call).to_string().replace("\"HIDDEN\"", &hidden);
+        let answer = gate.send("POST", &fields, &body).await.json();
+        assert!(answer["result"]["content"][0]["text"].as_str().unwrap().contains("delete"), "{answer}");
+    }
+    assert!(log.text().contains("delete") && !log.text().lines().any(|line| line == hidden), "{}", log.text());
 }
 
 #[tokio::test]

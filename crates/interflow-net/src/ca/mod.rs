@@ -98,8 +98,7 @@ impl CertificateAuthority {
     pub fn adopt(dir: &Path, certificate: &str, key: &str, source: &str) -> Result<bool, Error> {
         // As they are, since another form of the key might not be read again.
         let (pem, key) = (certificate.trim().to_owned() + "\n", key.trim().to_owned() + "\n");
-        let files::CaFiles { chain, key: pair, .. } = files::parse(pem.clone(), &key, source, source)?;
-        LeafIssuer::new(chain, pair, CaOptions::default().leaf_days, Path::new(source))?;
+        check_files(files::parse(pem.clone(), &key, source, source)?, Path::new(source))?;
         let _lock = files::lock(dir)?;
         if files::is_same(dir, &pem, &key) {
             return Ok(false);
@@ -114,8 +113,7 @@ impl CertificateAuthority {
     /// # Errors
     /// As [`Self::open_or_create`].
     pub fn check(dir: &Path) -> Result<(), Error> {
-        let Some(files::CaFiles { chain, key, .. }) = files::read(dir)? else { return Ok(()) };
-        LeafIssuer::new(chain, key, CaOptions::default().leaf_days, dir).map(drop)
+        files::read(dir)?.map_or(Ok(()), |files| check_files(files, dir))
     }
 
     /// Whether the CA of these texts in PEM could be [adopted](Self::adopt).
@@ -123,9 +121,7 @@ impl CertificateAuthority {
     /// # Errors
     /// As [`Self::open_or_create`]; `source` says where the texts are from.
     pub fn check_pair(certificate: &str, key: &str, source: &str) -> Result<(), Error> {
-        let files::CaFiles { chain, key, .. } =
-            files::parse(certificate.trim().to_owned() + "\n", key, source, source)?;
-        LeafIssuer::new(chain, key, CaOptions::default().leaf_days, Path::new(source)).map(drop)
+        check_files(files::parse(certificate.trim().to_owned() + "\n", key, source, source)?, Path::new(source))
     }
 
     fn from_files(dir: &Path, files: files::CaFiles, options: &CaOptions) -> Result<Self, Error> {
@@ -213,6 +209,10 @@ impl CertificateAuthority {
         }
         LeafCertificate::new(minted.chain, &key, minted.not_before, minted.not_after)
     }
+}
+
+fn check_files(files: files::CaFiles, place: &Path) -> Result<(), Error> {
+    LeafIssuer::new(files.chain, files.key, CaOptions::default().leaf_days, place).map(drop)
 }
 
 fn now() -> u64 {

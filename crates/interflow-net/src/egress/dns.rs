@@ -107,10 +107,6 @@ impl DnsResolver {
         self.0.known.lock().len()
     }
 
-    pub fn clear(&self) {
-        self.0.known.lock().clear();
-    }
-
     fn static_addresses(&self, name: &str) -> Option<Arc<[IpAddr]>> {
         if let Some(addrs) = self.0.options.overrides.get(name) {
             return Some(addrs.as_slice().into());

@@ -223,8 +223,6 @@ async fn the_cache_is_bounded() {
         resolver.resolve(&name(&format!("h{i}.example"))).await.unwrap();
         assert!(resolver.cached_names() <= 8);
     }
-    resolver.clear();
-    assert_eq!(resolver.cached_names(), 0);
 }
 
 #[tokio::test]

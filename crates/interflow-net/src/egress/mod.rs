@@ -12,6 +12,7 @@ mod http2;
 mod name_servers;
 mod pool;
 pub mod proxy;
+mod replayable_body;
 mod route;
 mod shared_limits;
 mod standalone;

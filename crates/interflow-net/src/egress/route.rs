@@ -79,12 +79,7 @@ impl UpstreamRoute {
         }
     }
 
-    /// The key under which connections are pooled.
-    pub fn key(&self) -> PoolKey {
-        self.key_for(self.protocol)
-    }
-
-    /// The key of the same route with another protocol.
+    /// The key under which connections with this protocol are pooled.
     pub(crate) fn key_for(&self, protocol: UpstreamProtocol) -> PoolKey {
         PoolKey {
             scheme: self.scheme,

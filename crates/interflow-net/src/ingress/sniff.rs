@@ -134,14 +134,18 @@ fn needs_more_bytes(buf: &[u8], place: SniffContext) -> bool {
 
 /// Whether bytes that are not a complete request line may become one.
 fn may_be_request(buf: &[u8], place: SniffContext) -> bool {
-    let text = buf.trim_ascii_start();
+    let text = after_space(buf);
     let token = text.iter().take_while(|&&b| is_token_byte(b)).count();
     match place {
         SniffContext::Port => token == text.len(),
         SniffContext::Tunnel => {
             // On a port, any token at the start may be a method.
             let (method, rest) = text.split_at(token);
-            (rest.is_empty() || rest.starts_with(b" ")) && is_known_method(method, !rest.is_empty())
+            match rest.first() {
+                None => is_known_method(method, false),
+                Some(b' ') => token > 0 && method.iter().all(u8::is_ascii_uppercase),
+                Some(next) => is_space(next) && is_known_method(method, true),
+            }
         }
     }
 }
@@ -158,9 +162,8 @@ fn classify(buf: &[u8], place: SniffContext) -> Option<ClientProtocol> {
         _ if PREFACE.starts_with(buf.get(..PREFACE.len()).unwrap_or(buf)) => {
             (buf.len() >= PREFACE.len()).then_some(ClientProtocol::Http2)
         }
-        // RFC 9112 2.2: servers ignore empty lines before the request line.
-        b'\r' | b'\n' => classify_text(buf.trim_ascii_start(), buf.len(), place),
-        _ => classify_text(buf, buf.len(), place),
+        // RFC 9112 2.2: servers ignore empty lines before the request line, and lenient ones any white space.
+        _ => classify_text(after_space(buf), buf.len(), place),
     }
 }
 
@@ -176,13 +179,15 @@ fn classify_tls(buf: &[u8]) -> Option<ClientProtocol> {
     }
 }
 
-/// `read` also counts the empty lines before the text.
+/// `read` also counts the white space before the text.
 fn classify_text(text: &[u8], read: usize, place: SniffContext) -> Option<ClientProtocol> {
     let token = text.iter().take_while(|&&b| is_token_byte(b)).count();
     let is_known = is_known_method(&text[..token], true);
     match text.get(token) {
-        // A token of this length is not a method of any server.
-        None if read >= MAX_LINE_BYTES => Some(ClientProtocol::Unknown),
+        // What follows so much white space may still be a request. A token of this length is not a method of any server.
+        None if read >= MAX_LINE_BYTES => {
+            Some(if text.is_empty() { ClientProtocol::Http1 } else { ClientProtocol::Unknown })
+        }
         // Methods are upper case, and a protocol whose client says `ping` must not be delayed until a line end.
         None if place == SniffContext::Tunnel && !text.iter().all(|b| b.is_ascii_uppercase() || *b == b'-') => {
             Some(ClientProtocol::Unknown)
@@ -197,7 +202,7 @@ fn classify_text(text: &[u8], read: usize, place: SniffContext) -> Option<Client
             let line = match text.iter().position(|&b| b == b'\n') {
                 Some(end) => &text[..end],
                 // The line may still end with a version.
-                None if *next == b' ' && read < MAX_LINE_BYTES => return None,
+                None if is_space(next) => return (read >= MAX_LINE_BYTES).then_some(ClientProtocol::Http1),
                 None => text,
             };
             // However malformed the line is, if a server could take it for a request, it must be inspected.
@@ -215,6 +220,15 @@ fn classify_connect(rest: &[u8], read: usize) -> Option<ClientProtocol> {
         // The authority may not be complete yet.
         None => (read >= MAX_LINE_BYTES).then_some(ClientProtocol::Http1),
     }
+}
+
+/// What a lenient server may take for the white space of a request line.
+const fn is_space(b: &u8) -> bool {
+    matches!(b, b'\t'..=b'\r' | b' ')
+}
+
+fn after_space(buf: &[u8]) -> &[u8] {
+    buf.get(buf.iter().take_while(|b| is_space(b)).count()..).unwrap_or_default()
 }
 
 fn is_token_byte(b: u8) -> bool {
@@ -279,6 +293,11 @@ mod tests {
             (b"GET\t/ HTTP/1.1\r\n", "Http1"),
             (b"GET\x0b/ HTTP/1.1\r\n", "Http1"),
             (b"get / http/1.1\r\n", "Http1"),
+            (b" GET /admin HTTP/1.1\r\n", "Http1"),
+            (b"\t \x0b\x0c\r\nPOST /a HTTP/1.1\r\n", "Http1"),
+            (&[b' '; MAX_LINE_BYTES], "Http1"),
+            (&[b"FOO /", &[b'a'; MAX_LINE_BYTES][..]].concat(), "Http1"),
+            (b" \x00\x01", "Unknown"),
         ] {
             for place in [SniffContext::Port, SniffContext::Tunnel] {
                 assert_eq!(detected(bytes, false, place).await, (want.to_owned(), bytes.to_vec()), "{bytes:?}");
@@ -357,9 +376,16 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn being_slow_does_not_bypass_inspection() {
         let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-        for (bytes, want) in [(&hello()[..], "Tls"), (b"GET / HTTP/1.1\r\n", "Http1"), (preface, "Http2")] {
+        for (bytes, at, want) in [
+            (&hello()[..], 3, "Tls"),
+            (b"GET / HTTP/1.1\r\n", 3, "Http1"),
+            (b" GET / HTTP/1.1\r\n", 1, "Http1"),
+            (b"GET\x0b/ HTTP/1.1\r\n", 4, "Http1"),
+            (b"FOO / HTTP/1.1\r\n", 4, "Http1"),
+            (preface, 3, "Http2"),
+        ] {
             let (mut client, far) = tokio::io::duplex(1024);
-            let (first, rest) = (bytes[..3].to_vec(), bytes[3..].to_vec());
+            let (first, rest) = (bytes[..at].to_vec(), bytes[at..].to_vec());
             tokio::spawn(async move {
                 client.write_all(&first).await.unwrap();
                 tokio::time::sleep(Duration::from_secs(3)).await;

@@ -46,7 +46,6 @@ impl ServerTls {
         Ok(Self::build(certified(chain_pem, key_pem)?.into(), Alpn::Both, Some(verifier)))
     }
 
-    #[must_use]
     pub fn with_alpn(self, alpn: Alpn) -> Self {
         let mut config = ServerConfig::clone(&self.config);
         config.alpn_protocols = alpn.protocols();

@@ -110,7 +110,6 @@ impl ClientConnection {
         }
     }
 
-    #[must_use]
     pub fn with_client_hello(self, hello: Option<Arc<ClientHello>>) -> Self {
         Self { client_fingerprint: ClientFingerprint::new(hello), ..self }
     }

@@ -1,6 +1,7 @@
 //! Hop-by-hop handling (RFC 9110 7.6, RFC 9112 3.2): resolves targets, strips connection-specific fields, maintains
 //! `Via` and `Max-Forwards`.
 
+use http::HeaderName;
 use interflow_types::{
     Authority, Body, ByteStr, ClientResponseFields, EntryKind, Error, ErrorKind, Flow, HeaderNameMask, Headers,
     HttpVersion, Method, RequestHead, RequestId, RequestTarget, ResponseHead, Result, Scheme, StatusCode, Url,
@@ -102,7 +103,8 @@ pub(crate) fn clean_request(head: &mut RequestHead) {
     let trailers = head.headers.has_token("te", "trailers");
     let mut upgrade = head.protocol.clone().or_else(|| requested_upgrade(head));
     // Its name has no case (RFC 6455 4.2.1), and is compared everywhere: in another spelling its messages would pass unread.
-    if let Some(protocol) = upgrade.as_mut().filter(|protocol| protocol.eq_ignore_ascii_case("websocket")) {
+    let is_websocket = |p: &&mut ByteStr| p.split('/').next().is_some_and(|p| p.eq_ignore_ascii_case("websocket"));
+    if let Some(protocol) = upgrade.as_mut().filter(is_websocket) {
         *protocol = ByteStr::from_static("websocket");
     }
     strip_hop_fields(&mut head.headers);
@@ -140,7 +142,11 @@ fn requested_upgrade(head: &RequestHead) -> Option<ByteStr> {
     if head.version != HttpVersion::Http11 || !head.headers.has_token("connection", "upgrade") {
         return None;
     }
-    let protocol = head.headers.list_items("upgrade").find(|p| !p.eq_ignore_ascii_case(b"h2c"))?;
+    // A name, and perhaps a version (RFC 9110 7.8). Others, such as `websocket;x`, are ignored: a lenient origin would take
+    // them for a protocol whose messages are inspected.
+    let is_protocol = |p: &&[u8]| p.split(|b| *b == b'/').all(|part| HeaderName::from_bytes(part).is_ok());
+    let mut protocols = head.headers.list_items("upgrade").filter(is_protocol);
+    let protocol = protocols.find(|p| !p.eq_ignore_ascii_case(b"h2c"))?;
     std::str::from_utf8(protocol).ok().map(ByteStr::from)
 }
 
@@ -301,10 +307,17 @@ mod tests {
 
     #[test]
     fn websocket_upgrade_is_forwarded_but_h2c_is_not() {
-        let mut h = head(HttpVersion::Http11, &[("Connection", "Upgrade"), ("Upgrade", "websocket")]);
-        clean_request(&mut h);
-        assert_eq!(h.protocol.as_deref(), Some("websocket"));
-        assert_eq!(names(&h.headers), ["Connection", "Upgrade"]);
+        for (named, protocol) in [
+            ("websocket", Some("websocket")),
+            ("WebSocket/13", Some("websocket")),
+            ("websocket;x, other", Some("other")),
+            ("websocket\u{a0}", None),
+            ("websocket/", None),
+        ] {
+            let mut h = head(HttpVersion::Http11, &[("Connection", "Upgrade"), ("Upgrade", named)]);
+            clean_request(&mut h);
+            assert_eq!((h.protocol.as_deref(), h.headers.get_str("upgrade")), (protocol, protocol), "{named}");
+        }
         let mut h = head(
             HttpVersion::Http11,
             &[("Connection", "Upgrade, HTTP2-Settings"), ("Upgrade", "h2c"), ("HTTP2-Settings", "AAM")],

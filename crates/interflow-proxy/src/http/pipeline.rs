@@ -7,9 +7,9 @@ use interflow_codec::websocket::PermessageDeflate;
 use interflow_net::egress::{UpstreamClient, UpstreamResponse, UpstreamRoute};
 use interflow_net::ingress::{IncomingRequest, InformationalSender, ServiceReply};
 use interflow_types::{
-    Body, Direction, EarlyExit, EndpointId, EntryKind, Error, ErrorKind, Flow, FlowClock, ForwardedBy, HttpVersion,
-    LocalHandler, MaybeFuture, NotRecorded, OutlivesClient, Phase, Request, RequestHead, RequestVerdict, Response,
-    ResponseHead, ResponseHeadFilter, Result, ServedBy, TunnelOrigin, TunnelVerdict,
+    Body, DialedAuthority, Direction, EarlyExit, EndpointId, EntryKind, Error, ErrorKind, Flow, FlowClock, ForwardedBy,
+    HttpVersion, LocalHandler, MaybeFuture, NotRecorded, OutlivesClient, Phase, Request, RequestHead, RequestVerdict,
+    Response, ResponseHead, ResponseHeadFilter, Result, ServedBy, TunnelOrigin, TunnelVerdict,
 };
 
 use crate::downstream::access::{AccessRequest, Login};
@@ -120,6 +120,9 @@ fn begin_flow(conn: &ClientConnection, resolved: &ResolvedRequest, clock: FlowCl
     }
     if resolved.received_via.is_some() {
         *flow.extension_mut() = ReceivedVia(resolved.received_via.clone());
+    }
+    if let Some(dial) = key.unproven_dial() {
+        *flow.extension_mut() = DialedAuthority(Some(dial.clone()));
     }
     if let Some(tunnel) = &resolved.through {
         *flow.extension_mut() = TunnelOrigin(Some(tunnel.authority.clone()));

@@ -63,7 +63,6 @@ impl FlowGuard {
         }
     }
 
-    #[must_use]
     pub fn with_login(mut self, login: Option<LoginWatch>) -> Self {
         self.login = login;
         self

@@ -27,7 +27,6 @@ impl SharedCapture {
     }
 
     /// Shows the recording, until the flow has ended.
-    #[inline]
     pub fn with(&self, see: impl FnOnce(&mut dyn FlowRecording)) {
         if let Some(capture) = self.capture.lock().as_mut() {
             see(&mut **capture);

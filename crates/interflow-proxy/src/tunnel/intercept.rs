@@ -8,8 +8,8 @@ use interflow_net::ingress::{self, ClientProtocol, SniffTimeouts};
 use interflow_net::io::IoStream;
 use interflow_net::tls::{self, Alpn, ClientTlsFailure, ServerTls};
 use interflow_types::{
-    Authority, BoxFuture, ByteCounts, ByteStr, ClientTls, ClientTlsOverride, Error, ErrorKind, Flow, Host, HttpVersion,
-    Passthrough, Phase, PlanScope, Result, Scheme, TunnelVerdict,
+    Authority, BoxFuture, ByteCounts, ByteStr, ClientTls, ClientTlsOverride, DialedAuthority, Error, ErrorKind, Flow,
+    Host, HttpVersion, Passthrough, Phase, PlanScope, Result, Scheme, TunnelVerdict,
 };
 
 use crate::compiled::CompiledConfig;
@@ -23,6 +23,7 @@ use crate::tunnel::leaf_refusal::{self, RefusalEvidence};
 use crate::tunnel::passthrough::{FirstSpeaker, dial, dial_tls, end_tunnel, first_speaker, pass_on, passthrough};
 use crate::tunnel::pinning_bypass::{ClientProgram, LeafRefusal};
 use crate::upstream::plan::{PlanKey, RequestPlan};
+use crate::upstream::route::collect_tunnel_overrides;
 
 /// How long a client that has sent nothing yet is waited for when its origin cannot be reached. A client that waits for
 /// the server to speak first learns of the failure then.
@@ -301,6 +302,14 @@ async fn intercept(
     guard.plan = by_tunnel;
     guard.flow.authority = tunnel;
     guard.flow.passthrough = Some(why);
+    // The stages decided on a connection that is open already before they knew of this name.
+    if guard.flow.authority.host != identity.host
+        && let Some(Ok(_)) = &upstream
+        && let Err(e) = collect_tunnel_overrides(&mut guard.flow, &guard.plan).await
+    {
+        end_tunnel(guard, &context.config, Err(&e)).await;
+        return None;
+    }
     Some((guard, io, upstream))
 }
 
@@ -392,6 +401,9 @@ async fn terminate(
     context.hello = tls::SUPPORTS_IMPERSONATION.then(|| Arc::new(hello.clone()));
     // The certificate is for the name, the connection to the address.
     let dial = (identity != tunnel).then_some(tunnel);
+    if let Some(named) = dial.as_ref().filter(|dial| dial.host.name().is_some()) {
+        *guard.flow.extension_mut() = DialedAuthority(Some(named.clone()));
+    }
     let mut inside = TunnelTarget {
         scheme: Scheme::Https,
         authority: identity.clone(),
@@ -470,7 +482,8 @@ async fn alpn_for_client(
     if guard.plan.wants(Phase::UpstreamConnect) || config.settings.fingerprints.mirrors(&inside.authority) {
         return Alpn::Both;
     }
-    let mut route = config.settings.route(Scheme::Https, &inside.authority, inside.dial.clone());
+    // That of the requests, which look for the connection under the same key.
+    let mut route = guard.plan.route.clone();
     config.settings.pseudonym.add_tunnel_via(&mut route, &guard.flow);
     // The connection made here goes into the pool, and the first request uses it.
     match config.egress.alpn(&route, &mut guard.upstream_report(&mut |_| ())).await {

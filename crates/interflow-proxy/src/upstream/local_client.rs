@@ -78,14 +78,12 @@ pub struct LocalClient {
 
 impl LocalClient {
     /// A client whose requests are not recorded, such as those with text that is still to be redacted.
-    #[must_use]
     pub fn unrecorded(&self) -> Self {
         Self { is_unrecorded: true, ..self.clone() }
     }
 
     /// A client for keys and licences: of the bodies of its requests only the sizes are recorded. It shares the
     /// connections of this one.
-    #[must_use]
     pub fn with_secret_bodies(&self) -> Self {
         Self { has_secret_bodies: true, ..self.clone() }
     }
@@ -95,7 +93,6 @@ impl LocalClient {
     /// configuration key that sets them. Names that only an upstream proxy can resolve are left to it, unless they are
     /// names of private networks; `access.allow_unresolved` allows these too. The caller sends each hop of a redirect as a request, which is filtered
     /// again.
-    #[must_use]
     pub fn filtered(&self, allow: Vec<IpNet>, key: &'static str) -> Self {
         let filter = AddressFilter { allow, key, clients: OnceLock::new() };
         Self { filter: Some(Arc::new(filter)), ..self.clone() }
@@ -105,7 +102,6 @@ impl LocalClient {
     /// `access.deny_private`, which no other request may reach. It uses no upstream proxy, which would reach its own
     /// machine's service, and records nothing, because the responses are credentials. Never send anything over it
     /// that a client chose.
-    #[must_use]
     pub fn metadata(&self) -> Self {
         let nets = METADATA_NETS.iter().filter_map(|net| net.parse().ok()).collect();
         Self { is_direct: true, ..self.unrecorded().filtered(nets, "no key") }

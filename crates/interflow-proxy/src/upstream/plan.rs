@@ -77,6 +77,12 @@ impl PlanKey {
         let (listener, user, authority) = (&self.listener, self.user.as_deref(), &self.authority);
         PlanScope { listener, user, authority, transport: self.transport, intercepted }
     }
+
+    /// Where to connect, unless a certificate proves that the authority is at this address. Another name than the client
+    /// asked for is not proven: the connection itself may already tell something.
+    pub fn unproven_dial(&self) -> Option<&Authority> {
+        self.dial.as_ref().filter(|dial| self.scheme == Scheme::Http || dial.host.name().is_some())
+    }
 }
 
 /// One worker's plans. Dropped as a whole when the configuration changes.
@@ -111,6 +117,25 @@ impl PlanCache {
 mod tests {
     use super::*;
     use crate::compiled::ServerComponents;
+
+    #[test]
+    fn only_a_certificate_proves_that_a_name_is_at_an_address() {
+        let (address, name) = ("203.0.113.9:80", "other.test:443");
+        for (scheme, dial, is_proven) in
+            [(Scheme::Https, address, true), (Scheme::Http, address, false), (Scheme::Https, name, false)]
+        {
+            let dial: Authority = dial.parse().unwrap();
+            let key = PlanKey {
+                listener: "proxy".into(),
+                user: None,
+                scheme,
+                authority: "docs.test:80".parse().unwrap(),
+                dial: Some(dial.clone()),
+                transport: EntryKind::Transparent,
+            };
+            assert_eq!(key.unproven_dial(), Some(&dial).filter(|_| !is_proven), "{scheme:?} {dial}");
+        }
+    }
 
     #[test]
     fn the_plan_of_a_busy_host_survives_a_crawl_of_many() {

@@ -220,7 +220,11 @@ pub(crate) async fn select_tunnel_route(
     apply_overrides(&mut route, overrides, config, guard.flow.client.connection).map(|()| route)
 }
 
-async fn collect_tunnel_overrides(flow: &mut Flow, plan: &RequestPlan) -> Result<UpstreamOverrides> {
+/// Runs the stages for a tunnel.
+///
+/// # Errors
+/// A stage denied it.
+pub(crate) async fn collect_tunnel_overrides(flow: &mut Flow, plan: &RequestPlan) -> Result<UpstreamOverrides> {
     collect_overrides(flow, plan, None).await.map(Option::unwrap_or_default).map_err(|end| match end {
         EarlyExit::Deny(e) => e,
         EarlyExit::Answer(_) => {

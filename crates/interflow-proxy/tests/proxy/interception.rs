@@ -85,6 +85,16 @@ async fn negotiated_alpn_is_one_that_the_origin_supports() {
 }
 
 #[tokio::test]
+async fn the_connection_that_negotiated_alpn_serves_the_first_request() {
+    let origin = Origin::https().alpn(&["http/1.1"]).start().await;
+    let proxy = Proxy::trusting(&[&origin], |_| ()).await;
+    let mut wire = proxy.tls(&origin.authority(), &["h2", "http/1.1"]).await;
+    wire.send(inside(&origin.authority(), "/")).await.unwrap();
+    assert_eq!(wire.answer().await.unwrap().status, 200);
+    assert_eq!(origin.connections(), 1);
+}
+
+#[tokio::test]
 async fn invalid_upstream_certificate_returns_a_page_with_the_reason() {
     let stranger = Origin::https().start().await;
     let misnamed = Origin::https().names(&["elsewhere.test"]).start().await;

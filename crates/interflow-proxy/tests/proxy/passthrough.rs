@@ -7,8 +7,8 @@ use interflow_proxy::config::{AccessAction, AccessRule, InterceptMode};
 use interflow_testkit::client::ProxyLogin;
 use interflow_testkit::{Origin, Script, Wire, client, client_trusting};
 use interflow_types::{
-    ErrorKind, Flow, MaybeFuture, Passthrough, Phase, PhaseSet, PlanScope, RequestHead, RequestVerdict, Stage,
-    TunnelVerdict,
+    DialedAuthority, Error, ErrorKind, Flow, MaybeFuture, Passthrough, Phase, PhaseSet, PlanScope, RequestHead,
+    RequestVerdict, Stage, TunnelVerdict, UpstreamOverrides,
 };
 
 use crate::support::{End, Proxy, get, inside, until};
@@ -267,6 +267,87 @@ async fn passthrough_rule_matches_the_sni_of_a_tunnel_to_an_address() {
     drop(wire);
     assert_eq!(proxy.flow().await.passthrough, Some(Passthrough::Rule));
     accepts(&proxy, proxy.tunnel(&address).await, "b.test").await;
+}
+
+/// Denies connections with this server name.
+struct DeniesName(&'static str);
+
+impl Stage for DeniesName {
+    fn name(&self) -> &'static str {
+        "denies-name"
+    }
+    fn interest(&self, _: &PlanScope<'_>) -> PhaseSet {
+        PhaseSet::from_phase(Phase::UpstreamConnect)
+    }
+    fn upstream_connect<'a>(
+        &'a self,
+        flow: &'a mut Flow,
+        _: Option<&'a RequestHead>,
+        _: &'a mut UpstreamOverrides,
+    ) -> MaybeFuture<'a, RequestVerdict> {
+        let is_denied = flow.client_tls.as_ref().is_some_and(|tls| tls.sni.as_deref() == Some(self.0));
+        MaybeFuture::Ready(match is_denied {
+            true => RequestVerdict::Deny(Error::new(ErrorKind::Denied, "not this name")),
+            false => RequestVerdict::Continue,
+        })
+    }
+}
+
+#[tokio::test]
+async fn stages_decide_on_the_server_name_of_a_tunnel_that_is_connected_already() {
+    let origin = Origin::https().names(&["localhost", "a.test", "b.test"]).alpn(H1).start().await;
+    for (mode, exclude) in [(InterceptMode::None, &[][..]), (InterceptMode::All, &["localhost"])] {
+        let proxy = Proxy::with(vec![Arc::new(DeniesName("b.test"))], |c| {
+            c.intercept.mode = mode;
+            c.intercept.exclude = exclude.iter().map(ToString::to_string).collect();
+        })
+        .await;
+        for (name, is_open) in [("localhost", true), ("a.test", true), ("b.test", false)] {
+            let theirs = client_trusting(origin.ca().pem(), H1);
+            let wire = proxy.tunnel(&origin.authority()).await.into_tls(name, theirs).await;
+            assert_eq!(wire.is_ok(), is_open, "{mode:?} {name}");
+        }
+        assert_eq!(proxy.flows(3).await[2].error(), Some(ErrorKind::Denied), "{mode:?}");
+    }
+    // A client that waited so long that the server might have spoken first.
+    let proxy =
+        Proxy::with(vec![Arc::new(DeniesName("b.test"))], |c| c.intercept.exclude = vec!["b.test".into()]).await;
+    let before = origin.connections();
+    let wire = proxy.tunnel(&origin.authority()).await;
+    until("the origin to be connected to", || origin.connections() > before).await;
+    assert!(wire.into_tls("b.test", client_trusting(origin.ca().pem(), H1)).await.is_err());
+    assert_eq!(proxy.flow().await.error(), Some(ErrorKind::Denied));
+}
+
+/// Tags requests with where they go.
+struct TagsDialed;
+
+impl Stage for TagsDialed {
+    fn name(&self) -> &'static str {
+        "tags-dialed"
+    }
+    fn interest(&self, _: &PlanScope<'_>) -> PhaseSet {
+        PhaseSet::from_phase(Phase::RequestHead)
+    }
+    fn request_head<'a>(&'a self, flow: &'a mut Flow, _: &'a mut RequestHead) -> MaybeFuture<'a, RequestVerdict> {
+        let dialed = flow.extension::<DialedAuthority>().and_then(|dialed| dialed.0.as_ref());
+        flow.tag(dialed.map(ToString::to_string).unwrap_or_default());
+        MaybeFuture::Ready(RequestVerdict::Continue)
+    }
+}
+
+#[tokio::test]
+async fn stages_know_the_tunnel_of_a_request_for_another_name() {
+    let origin = Origin::https().names(&["localhost", "a.test", "127.0.0.1"]).alpn(H1).start().await;
+    let by_name = origin.authority();
+    let by_address = format!("127.0.0.1:{}", origin.port());
+    for (tunnel, name, dialed) in
+        [(&by_name, "a.test", by_name.as_str()), (&by_name, "localhost", ""), (&by_address, "a.test", "")]
+    {
+        let proxy = Proxy::build(&[&origin], vec![Arc::new(TagsDialed)], |_| ());
+        accepts(&proxy, proxy.tunnel(tunnel).await, name).await;
+        assert!(proxy.flow().await.tags.iter().any(|tag| tag == dialed), "{tunnel} {name}");
+    }
 }
 
 #[tokio::test]

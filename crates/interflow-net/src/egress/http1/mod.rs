@@ -222,7 +222,7 @@ impl Http1Exchange<'_> {
 
     fn release_body(&mut self) {
         self.held_until = None;
-        self.upload.release();
+        self.upload.held = false;
     }
 
     fn poll_timeout(&mut self, cx: &mut Context<'_>) -> Poll<Result<ResponseHead, Error>> {
@@ -270,7 +270,7 @@ impl Http1Exchange<'_> {
 
     fn into_failed(self, error: Error) -> FailedExchange {
         // A body is kept only for errors that allow a retry.
-        let replay = if error.retryable() == Retryable::No { None } else { self.upload.into_replay() };
+        let replay = if error.retryable() == Retryable::No { None } else { self.upload.body.into_replay() };
         FailedExchange { error, replay }
     }
 
@@ -294,7 +294,7 @@ impl Http1Exchange<'_> {
         reusable &= self.broken.is_none();
         // A final status without 100 (Continue): the origin may still read the body.
         // It is sent while the response is read.
-        self.upload.release();
+        self.upload.held = false;
         let upload = match self.uploading {
             true => Some(Box::new(self.upload)),
             false => {

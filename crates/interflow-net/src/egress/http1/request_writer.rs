@@ -9,6 +9,7 @@ use interflow_codec::h1;
 use interflow_types::{Body, BodyFrame, Error, ErrorKind, Headers};
 use tokio::io::AsyncWrite;
 
+use crate::egress::replayable_body::ReplayableBody;
 use crate::io::IoStream;
 
 /// Pieces up to this size are copied after the head or the previous piece; larger ones are written in place.
@@ -29,23 +30,15 @@ pub(crate) struct Http1RequestWriter {
     piece: Bytes,
     /// The piece is a chunk, so CRLF follows it.
     piece_is_chunk: bool,
-    body: Body,
+    pub(super) body: ReplayableBody,
     framing: UploadFraming,
     /// The body must not be sent yet: the request waits for `100 Continue`.
     pub(super) held: bool,
     ended: bool,
     /// A TLS layer may still buffer written bytes.
     unflushed: bool,
-    replay: Http1BodyReplay,
     /// Bytes written, framing included.
     pub(crate) written: u64,
-}
-
-/// What a retry would send: a complete body as often as necessary, a stream only while no frame of it was taken.
-enum Http1BodyReplay {
-    Whole(Bytes),
-    Untouched,
-    No,
 }
 
 /// Why a request could not be written: the connection failed, or the body did.
@@ -57,28 +50,19 @@ pub(crate) enum UploadError {
 impl Http1RequestWriter {
     /// A request with its head serialized in `head`.
     pub(crate) fn new(head: Vec<u8>, body: Body, framing: UploadFraming, held: bool) -> Self {
-        let replay = match &body {
-            Body::Empty => Http1BodyReplay::Whole(Bytes::new()),
-            Body::Full(bytes) => Http1BodyReplay::Whole(bytes.clone()),
-            Body::Stream(_) => Http1BodyReplay::Untouched,
-        };
         Self {
             out: head,
             at: 0,
             piece: Bytes::new(),
             piece_is_chunk: false,
-            body,
+            // A stream is sent again only while no frame of it was taken.
+            body: ReplayableBody::new(body, 0),
             framing,
             held,
             ended: false,
             unflushed: false,
-            replay,
             written: 0,
         }
-    }
-
-    pub(crate) fn release(&mut self) {
-        self.held = false;
     }
 
     /// Whether everything available was written, so that the upload waits for the client.
@@ -92,15 +76,6 @@ impl Http1RequestWriter {
         // A head with long cookies must not pin its buffer for the life of the connection.
         out.shrink_to(2 * MAX_COPY_BYTES);
         out
-    }
-
-    /// The body from its beginning, if it can be replayed.
-    pub(crate) fn into_replay(self) -> Option<Body> {
-        match self.replay {
-            Http1BodyReplay::Whole(bytes) => Some(Body::from(bytes)),
-            Http1BodyReplay::Untouched => Some(self.body),
-            Http1BodyReplay::No => None,
-        }
     }
 
     /// Continues writing. Ready when the whole request is written.
@@ -124,10 +99,6 @@ impl Http1RequestWriter {
         // One large piece at a time, after at most one buffer of gathered small ones: that is one vectored write.
         while !self.ended && !self.held && self.piece.is_empty() && self.out.len() - self.at < WRITE_BUFFER_SIZE {
             let Poll::Ready(frame) = self.body.poll_frame(cx) else { return Ok(()) };
-            // A frame is taken from the body now, so it can no longer be replayed from its beginning.
-            if matches!(self.replay, Http1BodyReplay::Untouched) {
-                self.replay = Http1BodyReplay::No;
-            }
             match frame {
                 Some(Ok(BodyFrame::Data(data))) => self.frame_data(data)?,
                 Some(Ok(BodyFrame::Trailers(trailers))) => self.end(Some(&trailers))?,

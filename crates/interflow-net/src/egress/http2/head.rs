@@ -1,9 +1,11 @@
 //! Converts heads between Interflow's types and HTTP/2's pseudo-header fields (RFC 9113 8.3).
 
-use http::header::{HeaderMap, HeaderName, HeaderValue};
+use http::header::{HeaderMap, HeaderValue};
 use http::uri::{Authority, PathAndQuery, Uri};
 use interflow_codec::h1::HeadLimits;
 use interflow_types::{Body, Error, ErrorKind, Headers, HttpVersion, Method, RequestHead, ResponseHead, name};
+
+use crate::http2_fields::field_map;
 
 /// The request in the form of the `h2` crate.
 pub(super) fn request(head: &RequestHead, body: &Body, tls: bool) -> Result<http::Request<()>, Error> {
@@ -59,35 +61,12 @@ fn frame(head: &RequestHead, body: &Body, fields: &mut HeaderMap) {
     }
 }
 
-/// The fields that are allowed in HTTP/2, without connection-specific ones (RFC 9113 8.2.2).
+/// The fields of a request. `Host` becomes `:authority`, and extended CONNECT proves nothing with Sec-WebSocket-Key (RFC
+/// 8441 5).
 pub(super) fn fields(headers: &Headers, tunnel: bool) -> HeaderMap {
-    let mut map = HeaderMap::with_capacity(headers.len());
-    for (field, value) in headers {
-        // `Host` becomes `:authority`; extended CONNECT proves nothing with Sec-WebSocket-Key (RFC 8441 5).
-        if is_connection_specific(field, value) || (tunnel && field.eq_ignore_ascii_case(b"sec-websocket-key")) {
-            continue;
-        }
-        // A field that HTTP/2 cannot carry is left out: it was valid in HTTP/1, and the request is worth more.
-        if let (Ok(field), Ok(value)) = (HeaderName::from_bytes(field), HeaderValue::from_bytes(value)) {
-            map.append(field, value);
-        }
-    }
-    map
-}
-
-fn is_connection_specific(field: &[u8], value: &[u8]) -> bool {
-    const FORBIDDEN: [&[u8]; 7] = [
-        b"host",
-        b"connection",
-        b"keep-alive",
-        b"proxy-connection",
-        b"transfer-encoding",
-        b"upgrade",
-        b"http2-settings",
-    ];
-    FORBIDDEN.iter().any(|f| field.eq_ignore_ascii_case(f))
-        // RFC 9113 8.2.2: TE may have no other value than `trailers`.
-        || (field.eq_ignore_ascii_case(b"te") && !value.eq_ignore_ascii_case(b"trailers"))
+    field_map(headers, |field| {
+        field.eq_ignore_ascii_case(b"host") || (tunnel && field.eq_ignore_ascii_case(b"sec-websocket-key"))
+    })
 }
 
 /// The limits that HTTP/1 heads are parsed with.
@@ -135,6 +114,7 @@ pub(super) fn length(request: &RequestHead, response: &ResponseHead) -> Option<u
 #[cfg(test)]
 mod tests {
     use super::*;
+    use http::HeaderName;
     use interflow_types::{Scheme, Url};
 
     fn head(fields: &[(&str, &str)]) -> RequestHead {

@@ -78,7 +78,7 @@ pub(crate) async fn exchange(
     match outcome {
         Ok((head, recv, first)) => run.into_response(request, head, recv, first, tunnel),
         Err(error) => {
-            let replay = if error.retryable() == Retryable::No { None } else { run.upload.into_replay() };
+            let replay = if error.retryable() == Retryable::No { None } else { run.upload.body.into_replay() };
             Err(FailedExchange { error, replay })
         }
     }
@@ -209,7 +209,7 @@ impl Http2Exchange<'_> {
 
     fn release_body(&mut self) {
         self.held_until = None;
-        self.upload.release();
+        self.upload.held = false;
     }
 
     fn poll_timeout(&mut self, cx: &mut Context<'_>) -> Poll<()> {
@@ -252,8 +252,8 @@ impl Http2Exchange<'_> {
         }
         // After an early error response, the rest of the body need not be sent; dropping the upload resets its half.
         self.uploading &= head.status.as_u16() < 300;
-        self.upload.release();
-        self.upload.replay = None;
+        self.upload.held = false;
+        self.upload.body.forget();
         let length = first.as_ref().map_or(0, Bytes::len);
         let idle = self.options.body_timeout;
         let upload = self.uploading.then(|| Box::new(self.upload));

@@ -1,53 +1,26 @@
 //! Writes a request body to an HTTP/2 stream, within the peer's flow-control windows.
 
-use std::collections::VecDeque;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use h2::SendStream;
-use interflow_types::{Body, BodyFrame, BodyStream, Error};
+use interflow_types::{Body, BodyFrame, Error};
 
 use super::head;
+use crate::egress::replayable_body::ReplayableBody;
 
 pub(super) struct Http2RequestWriter {
     stream: SendStream<Bytes>,
     piece: Bytes,
-    body: Body,
+    pub(super) body: ReplayableBody,
     pub(super) held: bool,
     ended: bool,
-    pub(super) replay: Option<Http2BodyReplay>,
     /// Bytes passed to the connection.
     pub(super) written: u64,
 }
 
-pub(super) enum Http2BodyReplay {
-    Whole(Bytes),
-    /// What was read of a streamed body.
-    Begun(VecDeque<Bytes>),
-}
-
 /// How much of a streamed body is kept for a replay, in case that the origin refuses the request.
 const MAX_REPLAY: usize = 64 * 1024;
-
-/// A body that begins with what was read of it before.
-struct ReplayedBody {
-    begun: VecDeque<Bytes>,
-    rest: Body,
-}
-
-impl BodyStream for ReplayedBody {
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame, Error>>> {
-        match self.begun.pop_front() {
-            Some(piece) => Poll::Ready(Some(Ok(BodyFrame::Data(piece)))),
-            None => self.rest.poll_frame(cx),
-        }
-    }
-
-    fn remaining(&self) -> Option<u64> {
-        let begun: usize = self.begun.iter().map(Bytes::len).sum();
-        self.rest.remaining().map(|rest| rest + begun as u64)
-    }
-}
 
 pub(super) enum UploadEnd {
     Sent,
@@ -59,41 +32,12 @@ pub(super) enum UploadEnd {
 impl Http2RequestWriter {
     /// Sends `body`, unless the request `ended` with its head.
     pub(super) fn new(stream: SendStream<Bytes>, body: Body, held: bool, ended: bool) -> Self {
-        let replay = match &body {
-            Body::Empty => Http2BodyReplay::Whole(Bytes::new()),
-            Body::Full(bytes) => Http2BodyReplay::Whole(bytes.clone()),
-            Body::Stream(_) => Http2BodyReplay::Begun(VecDeque::new()),
-        };
-        Self { stream, piece: Bytes::new(), body, held, ended, replay: Some(replay), written: 0 }
-    }
-
-    pub(super) fn release(&mut self) {
-        self.held = false;
+        Self { stream, piece: Bytes::new(), body: ReplayableBody::new(body, MAX_REPLAY), held, ended, written: 0 }
     }
 
     /// Whether the upload waits for the body rather than for the peer.
     pub(super) fn waits_for_body(&self) -> bool {
         !self.held && self.piece.is_empty()
-    }
-
-    /// The body from its beginning, if it can be replayed.
-    pub(super) fn into_replay(self) -> Option<Body> {
-        match self.replay? {
-            Http2BodyReplay::Whole(bytes) => Some(Body::from(bytes)),
-            Http2BodyReplay::Begun(begun) if begun.is_empty() => Some(self.body),
-            Http2BodyReplay::Begun(begun) => Some(Body::stream(ReplayedBody { begun, rest: self.body })),
-        }
-    }
-
-    fn keep_for_replay(&mut self, frame: &Option<Result<BodyFrame, Error>>) {
-        let Some(Http2BodyReplay::Begun(begun)) = &mut self.replay else { return };
-        let queued: usize = begun.iter().map(Bytes::len).sum();
-        match frame {
-            Some(Ok(BodyFrame::Data(data))) if queued + data.len() <= MAX_REPLAY => begun.push_back(data.clone()),
-            None => {}
-            // Too long, or trailers, which no body could be begun with again.
-            Some(_) => self.replay = None,
-        }
     }
 
     /// The sending half of the stream, for a tunnel.
@@ -118,7 +62,6 @@ impl Http2RequestWriter {
                 }
             }
             let Poll::Ready(frame) = self.body.poll_frame(cx) else { return Poll::Pending };
-            self.keep_for_replay(&frame);
             let sent = match frame {
                 Some(Ok(BodyFrame::Data(data))) => {
                     // Capacity is reserved for what is there, so a stream without data does not tie up the connection's

@@ -45,10 +45,10 @@ async fn routes_that_differ_in_anything_share_no_connection() {
         }
     }
     assert_eq!(origin.accepted(), routes.len());
-    let keys: std::collections::HashSet<_> = routes.iter().map(UpstreamRoute::key).collect();
+    let keys: std::collections::HashSet<_> = routes.iter().map(|route| route.key_for(route.protocol)).collect();
     assert_eq!(keys.len(), routes.len());
     let twin = UpstreamRoute { via: base.via.iter().cloned().collect(), ..base.clone() };
-    assert_eq!(twin.key(), base.key());
+    assert_eq!(twin.key_for(twin.protocol), base.key_for(base.protocol));
 }
 
 #[tokio::test]

@@ -1,11 +1,12 @@
 //! Converts heads between HTTP/2's form and Interflow's types (RFC 9113 8.2 and 8.3).
 
-use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri, request};
 use interflow_codec::h1::{H1Error, HeadLimits, Violation, is_forbidden_trailer};
 use interflow_types::{
     Authority, ByteStr, Error, ErrorKind, Headers, Method, RequestTarget, ResponseHead, Scheme, Url, name,
 };
+
+use crate::http2_fields::field_map;
 
 pub(super) struct Http2RequestHead {
     pub method: Method,
@@ -14,25 +15,19 @@ pub(super) struct Http2RequestHead {
     pub protocol: Option<ByteStr>,
 }
 
-/// Connection-specific fields, which HTTP/2 forbids (RFC 9113 8.2.2). `h2` refuses requests with them; responses come
-/// from origins over HTTP/1 and may have them.
-const CONNECTION_SPECIFIC: [HeaderName; 5] = [
-    http::header::CONNECTION,
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-connection"),
-    http::header::TRANSFER_ENCODING,
-    http::header::UPGRADE,
-];
-
 /// Converts a request's head. A `Host` field is inserted first if there was only `:authority`, and cookie crumbs are
 /// joined into one field (RFC 9113 8.2.3).
 ///
 /// # Errors
-/// A head over a limit, a target without an origin, or a `Host` with a different one.
+/// A head over a limit, a target without an origin, a `Host` with a different one, or a protocol that is no token.
 pub(super) fn request(parts: request::Parts, limits: &HeadLimits) -> Result<Http2RequestHead, Error> {
     let request::Parts { method, uri, headers, extensions, .. } = parts;
     check_limits(&method, &uri, &headers, limits)?;
     let protocol = extensions.get::<h2::ext::Protocol>().map(|p| ByteStr::from(p.as_str()));
+    // A lenient origin takes `websocket ` for `websocket`, whose messages are inspected.
+    if protocol.as_ref().is_some_and(|p| HeaderName::from_bytes(p.as_bytes()).is_err()) {
+        return Err(bad_request(":protocol is not a token"));
+    }
     let scheme =
         uri.scheme_str().map(|s| Scheme::parse(s).ok_or_else(|| bad_request("the scheme is neither http nor https")));
     let scheme = scheme.transpose()?;
@@ -145,23 +140,8 @@ pub(super) fn trailers(map: &HeaderMap) -> Headers {
 pub(super) fn response(head: &ResponseHead) -> http::Response<()> {
     let mut response = http::Response::new(());
     *response.status_mut() = head.status;
-    *response.headers_mut() = map(&head.headers);
+    *response.headers_mut() = field_map(&head.headers, |_| false);
     response
-}
-
-/// Converts fields. Those with values that HTTP/2 forbids are left out.
-pub(super) fn map(headers: &Headers) -> HeaderMap {
-    let mut map = HeaderMap::with_capacity(headers.len());
-    for (n, v) in headers {
-        let Ok(name) = HeaderName::from_bytes(n) else { continue };
-        if CONNECTION_SPECIFIC.contains(&name) {
-            continue;
-        }
-        if let Ok(value) = HeaderValue::from_maybe_shared(Bytes::copy_from_slice(v)) {
-            map.append(name, value);
-        }
-    }
-    map
 }
 
 #[cfg(test)]
@@ -220,6 +200,18 @@ mod tests {
     }
 
     #[test]
+    fn the_protocol_of_an_extended_connect_is_a_token() {
+        for (protocol, is_read) in
+            [("websocket", true), ("webtransport", true), ("websocket ", false), ("websocket,x", false), ("", false)]
+        {
+            let mut parts = parts("CONNECT", "https://a.test/", &[]);
+            parts.extensions.insert(h2::ext::Protocol::from(protocol));
+            let head = request(parts, &HeadLimits::default());
+            assert_eq!(head.ok().map(|head| head.protocol), is_read.then(|| Some(protocol.into())), "{protocol:?}");
+        }
+    }
+
+    #[test]
     fn host_is_added_and_split_cookie_fields_are_joined() {
         let fields = [("x", "1"), ("cookie", "a=1"), ("y", "2"), ("cookie", "b=2"), ("cookie", "c=3")];
         let head = request(parts("GET", "https://a.test/", &fields), &HeadLimits::default());
@@ -232,7 +224,7 @@ mod tests {
             [("Connection", "x"), ("Keep-Alive", "1"), ("X-A", "1"), ("Transfer-Encoding", "chunked"), ("x-a", "2")]
                 .into_iter()
                 .collect();
-        let map = map(&headers);
+        let map = field_map(&headers, |_| false);
         assert_eq!(map.len(), 2);
         assert_eq!(map.get_all("x-a").iter().collect::<Vec<_>>(), ["1", "2"]);
     }

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use super::heads;
 use crate::deadline_timer::DeadlineTimer;
 use crate::h2_stream::H2Stream;
+use crate::http2_fields::field_map;
 use crate::io::IoStream;
 
 pub(super) struct ResponseSender {
@@ -128,7 +129,9 @@ impl BodySender {
             match next {
                 None if self.remaining.is_some_and(|remaining| remaining > 0) => return Err(length_mismatch()),
                 None => return Ok(self.stream.send_data(Bytes::new(), true)?),
-                Some(BodyFrame::Trailers(trailers)) => return Ok(self.stream.send_trailers(heads::map(&trailers))?),
+                Some(BodyFrame::Trailers(trailers)) => {
+                    return Ok(self.stream.send_trailers(field_map(&trailers, |_| false))?);
+                }
                 Some(BodyFrame::Data(data)) => {
                     if let Some(remaining) = &mut self.remaining {
                         *remaining = remaining.checked_sub(data.len() as u64).ok_or_else(length_mismatch)?;

@@ -95,7 +95,7 @@ impl CompiledAccessRule {
 fn ports(text: &str) -> Result<RangeInclusive<u16>, String> {
     let (low, high) = text.split_once('-').unwrap_or((text, text));
     match (low.trim().parse(), high.trim().parse()) {
-        (Ok(low), Ok(high)) if low <= high => Ok(low..=high),
+        (Ok(low @ 1..), Ok(high)) if low <= high => Ok(low..=high),
         _ => Err(format!("`{text}` is not a port or port range: write 443 or 8000-8999")),
     }
 }
@@ -150,8 +150,10 @@ mod tests {
 
     #[test]
     fn invalid_access_rule_is_reported_with_its_index() {
-        let bad = [rule(AccessAction::Deny, |_| ()), rule(AccessAction::Deny, |r| r.ports = vec!["9-1".into()])];
-        let e = AccessRules::new(&bad).unwrap_err();
-        assert!(e.starts_with("access.rule[1]: `9-1`"), "{e}");
+        for ports in ["9-1", "0", "0-9"] {
+            let bad = [rule(AccessAction::Deny, |_| ()), rule(AccessAction::Deny, |r| r.ports = vec![ports.into()])];
+            let e = AccessRules::new(&bad).unwrap_err();
+            assert!(e.starts_with(&format!("access.rule[1]: `{ports}`")), "{e}");
+        }
     }
 }

@@ -33,13 +33,11 @@ impl PrivateAddressFilter {
     }
 
     /// Which names that cannot be resolved here may be left to an upstream proxy to resolve.
-    #[must_use]
     pub fn with_unresolved(self, unresolved: UnresolvedNames) -> Self {
         Self { unresolved, ..self }
     }
 
     /// Sets the configuration key that error messages name as the remedy.
-    #[must_use]
     pub fn with_config_key(self, key: &'static str) -> Self {
         Self { key, ..self }
     }
