@@ -123,7 +123,6 @@ impl ContentDecoder {
     }
 
     /// Drops what follows the end of the coded data, such as padding, instead of failing.
-    #[must_use]
     pub fn ignoring_trailing_data(mut self) -> Self {
         self.trailing.ignore = true;
         self
@@ -398,22 +397,30 @@ struct InflateLayer {
 
 impl InflateLayer {
     fn push(&mut self, mut bytes: &[u8], trailing: &mut TrailingData) -> io::Result<()> {
-        let mut out = [0; 8 << 10];
-        loop {
-            if self.ended {
-                return if bytes.is_empty() { Ok(()) } else { trailing.drop_rest() };
-            }
-            let (read, written) = (self.inner.total_in(), self.inner.total_out());
-            let status = self.inner.decompress(bytes, &mut out, FlushDecompress::None).map_err(io::Error::from)?;
-            let read = (self.inner.total_in() - read) as usize;
-            let written = (self.inner.total_out() - written) as usize;
-            bytes = bytes.get(read..).unwrap_or_default();
-            self.sink.add(out.get(..written).unwrap_or_default())?;
-            self.ended = status == Status::StreamEnd;
-            // Output may be pending although the input is used up.
-            if !self.ended && read == 0 && written == 0 {
-                return if bytes.is_empty() { Ok(()) } else { Err(invalid_data("the body is not deflate")) };
-            }
+        self.ended = self.ended || inflate(&mut self.inner, &mut bytes, &mut |out| self.sink.add(out))?;
+        if self.ended && !bytes.is_empty() { trailing.drop_rest() } else { Ok(()) }
+    }
+}
+
+/// Decompresses up to the end of `input`, or to that of the coded data, which it says; then `input` is what follows.
+pub(crate) fn inflate(
+    inner: &mut Decompress,
+    input: &mut &[u8],
+    sink: &mut dyn FnMut(&[u8]) -> io::Result<()>,
+) -> io::Result<bool> {
+    let mut out = [0; 8 << 10];
+    loop {
+        let (read, written) = (inner.total_in(), inner.total_out());
+        let status = inner.decompress(input, &mut out, FlushDecompress::None)?;
+        let (read, written) = ((inner.total_in() - read) as usize, (inner.total_out() - written) as usize);
+        *input = input.get(read..).unwrap_or_default();
+        sink(out.get(..written).unwrap_or_default())?;
+        // Output may be pending although the input is used up.
+        match status {
+            Status::StreamEnd => return Ok(true),
+            _ if read > 0 || written > 0 => {}
+            _ if input.is_empty() => return Ok(false),
+            _ => return Err(invalid_data("the body is not deflate")),
         }
     }
 }

@@ -1,10 +1,8 @@
 //! Splits the length-prefixed messages of gRPC and gRPC-Web (gRPC over HTTP/2, "Length-Prefixed-Message").
 
-use std::io::Read;
-
 use bytes::{Buf as _, Bytes, BytesMut};
-use flate2::read::{MultiGzDecoder, ZlibDecoder};
 
+use crate::content_coding;
 use crate::cursor::Cursor;
 
 /// The length of a message's prefix: one byte of flags and four of length.
@@ -56,19 +54,10 @@ pub fn next_message(buf: &mut BytesMut, max: usize) -> Result<Option<GrpcMessage
     Ok(Some(GrpcMessage { compressed: flags & COMPRESSED != 0, trailers: flags & TRAILERS != 0, data, raw }))
 }
 
-/// Decompresses a message's content with the `grpc-encoding` gzip or deflate (the zlib format, RFC 1950). `None` for
-/// another encoding, invalid data, or more than `max` bytes of output.
+/// Decompresses a message's content with the `grpc-encoding`, which has the names of content codings. `None` for another
+/// encoding, invalid data, or more than `max` bytes of output.
 pub fn decompress(encoding: &str, data: &[u8], max: usize) -> Option<Bytes> {
-    // One byte more than allowed tells a result of exactly `max` bytes from a truncated one.
-    let most = max as u64 + 1;
-    let mut out = Vec::new();
-    match encoding {
-        "gzip" => MultiGzDecoder::new(data).take(most).read_to_end(&mut out),
-        "deflate" => ZlibDecoder::new(data).take(most).read_to_end(&mut out),
-        _ => return None,
-    }
-    .ok()?;
-    (out.len() <= max).then(|| out.into())
+    content_coding::decode(&[("content-encoding", encoding)].into_iter().collect(), data, max as u64).ok()?
 }
 
 /// Appends the prefix of a message of `len` bytes (less than 4 GiB); the content follows.
@@ -125,6 +114,7 @@ mod tests {
         let zlib = zlib.finish().unwrap();
         assert_eq!(decompress("gzip", &gzip, 25).as_deref(), Some(&text[..]));
         assert_eq!(decompress("deflate", &zlib, 25).as_deref(), Some(&text[..]));
+        assert_eq!(decompress("zstd", &zstd::bulk::compress(text, 1).unwrap(), 25).as_deref(), Some(&text[..]));
         assert_eq!(decompress("gzip", &gzip, 24), None, "one byte over the limit");
         assert_eq!(decompress("gzip", &zlib, 25), None);
         assert_eq!(decompress("gzip", &gzip[..gzip.len() - 9], 25), None, "cut short");

@@ -1,5 +1,7 @@
 //! Frames of HTTP/2 (RFC 9113 4.1), for readers of a copy of a connection: h2 parses those that Interflow serves.
 
+use crate::cursor::Cursor;
+
 /// The client connection preface (RFC 9113 3.4).
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -39,14 +41,10 @@ pub struct Http2Frame<'a> {
 impl<'a> Http2Frame<'a> {
     /// The frame at the beginning of `bytes`, if it is complete.
     pub fn parse(bytes: &'a [u8]) -> Option<Self> {
-        let head = bytes.get(..HEAD)?;
-        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
-        Some(Self {
-            kind: head[3],
-            flags: head[4],
-            stream: number(&head[5..]) & 0x7fff_ffff,
-            payload: bytes.get(HEAD..HEAD + length)?,
-        })
+        let mut rest = Cursor(bytes);
+        let (length, kind, flags) = (rest.u24()?, rest.u8()?, rest.u8()?);
+        let stream = rest.u32()? & 0x7fff_ffff;
+        Some(Self { kind, flags, stream, payload: rest.take(length as usize)? })
     }
 
     /// Its length with the head.
@@ -74,11 +72,6 @@ impl<'a> Http2Frame<'a> {
         };
         rest.get(skipped..).unwrap_or_default()
     }
-}
-
-/// A number of up to four bytes in network order.
-pub(crate) fn number(bytes: &[u8]) -> u32 {
-    bytes.iter().take(4).fold(0, |n, b| n << 8 | u32::from(*b))
 }
 
 #[cfg(test)]

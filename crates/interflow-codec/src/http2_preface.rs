@@ -1,9 +1,10 @@
 //! Computes Akamai's HTTP/2 fingerprint from a client's first frames: SETTINGS, window, priorities and the order of
 //! pseudo-header fields (RFC 9113; Akamai, "Passive Fingerprinting of HTTP/2 Clients", 2017).
 
+use crate::cursor::Cursor;
 use crate::fingerprint::{Http2Fingerprint, PseudoHeader, StreamPriority};
 use crate::hpack::{HpackDecoder, HpackError};
-use crate::http2_frame::{Http2Frame, PREFACE, flag, kind, number};
+use crate::http2_frame::{Http2Frame, PREFACE, flag, kind};
 
 /// No known client sends more bytes before its first request.
 const MAX_PREFACE_BYTES: usize = 64 << 10;
@@ -64,7 +65,7 @@ fn add_frame(fingerprint: &mut Http2Fingerprint, frame: &Http2Frame<'_>) -> bool
     match frame.kind {
         kind::HEADERS => fingerprint.pseudo = pseudo_order(frame.content()),
         kind::PRIORITY if payload.len() >= 5 => {
-            let depends_on = number(payload);
+            let depends_on = Cursor(payload).u32().unwrap_or_default();
             fingerprint.priorities.push(StreamPriority {
                 stream: frame.stream,
                 exclusive: depends_on >> 31 == 1,
@@ -75,11 +76,11 @@ fn add_frame(fingerprint: &mut Http2Fingerprint, frame: &Http2Frame<'_>) -> bool
         // Only the first SETTINGS frame counts; one with the ACK flag is a reply.
         kind::SETTINGS if !frame.has(flag::ACK) && fingerprint.settings.is_empty() => {
             // Incomplete settings are ignored; `h2` refuses the frame anyway.
-            let settings = payload.chunks_exact(6);
-            fingerprint.settings.extend(settings.map(|s| (u16::from_be_bytes([s[0], s[1]]), number(&s[2..]))));
+            let mut rest = Cursor(payload);
+            fingerprint.settings.extend(std::iter::from_fn(|| Some((rest.u16()?, rest.u32()?))));
         }
         kind::WINDOW_UPDATE if frame.stream == 0 && payload.len() == 4 && fingerprint.window == 0 => {
-            fingerprint.window = number(payload) & 0x7fff_ffff;
+            fingerprint.window = Cursor(payload).u32().unwrap_or_default() & 0x7fff_ffff;
         }
         _ => {}
     }

@@ -7,8 +7,12 @@ use std::path::{Path, PathBuf};
 
 use tempfile::{Builder, NamedTempFile};
 
+use crate::optional;
+
 const PREFIX: &str = ".";
 const SUFFIX: &str = ".part";
+/// The most links that lead from one to another, as on Linux.
+const MAX_LINKS: usize = 40;
 
 /// Whether this is the name of a temporary file, which a crash may have left.
 pub fn is_leftover(path: &Path) -> bool {
@@ -47,9 +51,12 @@ impl AtomicFile {
     /// # Errors
     /// The folder does not exist or cannot be written.
     pub fn create(path: &Path, access: FileAccess) -> io::Result<Self> {
-        // A link is followed, so that it still stands afterwards and its target is what changes.
-        let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-        let old = fs::metadata(&path).ok();
+        // A link is followed, so that it still stands afterwards and its target is what changes, or what is made.
+        let next = |at: &PathBuf| fs::read_link(at).ok().filter(|_| !at.exists()).map(|to| folder(at).join(to));
+        let path = std::iter::successors(Some(path.to_owned()), next).take(MAX_LINKS).last().unwrap_or_default();
+        let path = fs::canonicalize(&path).unwrap_or(path);
+        // Fails where links lead in a circle.
+        let old = optional(fs::metadata(&path))?;
         if old.as_ref().is_some_and(|m| !m.is_file()) {
             // Such as /dev/null, which renaming would replace.
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "it exists and is not a file"));
@@ -190,5 +197,17 @@ mod tests {
         write_atomic(&link, b"new", FileAccess::Keep).unwrap();
         assert!(fs::symlink_metadata(&link).unwrap().file_type().is_symlink());
         assert_eq!(fs::read_to_string(&target).unwrap(), "new");
+        // One to a file that is yet to be made, by way of another, relative to its folder.
+        let (folder, second) = (dir.path().join("folder"), dir.path().join("second"));
+        fs::create_dir(&folder).unwrap();
+        std::os::unix::fs::symlink("../fresh", folder.join("first")).unwrap();
+        std::os::unix::fs::symlink("folder/first", &second).unwrap();
+        write_atomic(&second, b"made", FileAccess::Keep).unwrap();
+        assert!(fs::symlink_metadata(&second).unwrap().is_symlink() && folder.join("first").is_symlink());
+        assert_eq!(fs::read_to_string(dir.path().join("fresh")).unwrap(), "made");
+        // A circle is left as it is.
+        let circle = dir.path().join("circle");
+        std::os::unix::fs::symlink("circle", &circle).unwrap();
+        assert!(write_atomic(&circle, b"lost", FileAccess::Keep).is_err() && circle.is_symlink());
     }
 }

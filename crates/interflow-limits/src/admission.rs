@@ -60,6 +60,8 @@ pub struct UsageEstimate {
     /// Characters of text to speech, and pictures that are asked for.
     pub characters: u64,
     pub images: u64,
+    /// The level of service that is asked for, which may cost more.
+    pub tier: Option<ServiceTier>,
 }
 
 /// Why a request was rejected. For a limit, `rule` and `counter` name what is exhausted, `who` is the party counted
@@ -128,18 +130,6 @@ struct CounterBackend {
 }
 
 impl UsageLimiter {
-    /// Limits that report to nothing.
-    ///
-    /// # Errors
-    /// As [`with_deps`](Self::with_deps).
-    pub fn new(
-        config: &QuotaConfig,
-        home: &Path,
-        redis: &'static dyn RedisConnector,
-    ) -> Result<Arc<Self>, LimitsError> {
-        Self::with_deps(config, home, redis, LimiterDeps::default())
-    }
-
     /// Compiles a configuration; relative paths in it are resolved against `home`. `redis` connects to the server of counts
     /// that are shared.
     ///
@@ -212,7 +202,9 @@ impl UsageLimiter {
         // One snapshot for the whole call: a reload in between must not mix the rules of one configuration with the
         // prices of another.
         let state = self.state.load_full();
-        let tier = estimate.is_uncounted.then_some(ServiceTier::Other);
+        // A level that is not known counts as standard: the answer names the one that is charged.
+        let asked = estimate.tier.filter(|tier| *tier != ServiceTier::Other);
+        let tier = if estimate.is_uncounted { Some(ServiceTier::Other) } else { asked };
         let tokens_of = |each: u64| {
             let output = each.saturating_mul(estimate.choices.max(1));
             let UsageEstimate { input, characters, images, .. } = estimate;
@@ -467,7 +459,7 @@ fn read_file(path: &Path, key: &str) -> Result<Vec<u8>, LimitsError> {
     std::fs::read(path).map_err(|e| LimitsError(format!("{key}: {} cannot be read: {e}", path.display())))
 }
 
-/// Permission to send one request. If dropped without `commit`, the estimate is charged: a request that failed
+/// Permission to send one request. If dropped without `commit_all`, the estimate is charged: a request that failed
 /// halfway has most likely been billed by the provider.
 pub struct UsageReservation {
     limits: Arc<UsageLimiter>,
@@ -513,20 +505,14 @@ impl UsageReservation {
         })
     }
 
-    /// Ends the request and charges the tokens it actually used. Returns at once; a shared store is updated in a
-    /// background task.
-    pub fn commit(mut self, tokens: &CallUsage) {
-        self.finish(&[DeploymentUsage { tokens: *tokens, ..DeploymentUsage::default() }]);
-    }
-
-    /// As [`commit`](Self::commit), for what deployments used: first the one that counts as the request, then those that
-    /// were sent it besides.
+    /// Ends the request and charges what deployments actually used: first the one that counts as the request, then those
+    /// that were sent it besides. Returns at once; a shared store is updated in a background task.
     pub fn commit_all(mut self, usages: &[DeploymentUsage]) {
         self.finish(usages);
     }
 
     fn finish(&mut self, usages: &[DeploymentUsage]) {
-        // Settled once: `Drop` runs after `commit` too.
+        // Settled once: `Drop` runs after `commit_all` too.
         let Some(held) = self.held.take() else { return };
         let (limits, subject) = (&self.limits, &self.subject);
         let state = limits.state.load();

@@ -65,12 +65,13 @@ impl BudgetFile {
         if let Some(spend) = limits.spend_ledger() {
             spend.write();
         }
+        // Before the counters are read, so that no older sums replace what another thread has written.
+        let mut written = self.written.lock();
         let mut now = limits.memory_store().with_counters(|counters| SavedBudgets {
             budgets: counters.budgets().map(|(name, period, sum)| (name.to_owned(), period, sum)).collect(),
         });
         // Sorted, because the counters come from a hash map and the comparison below must not depend on its order.
         now.budgets.sort();
-        let mut written = self.written.lock();
         if *written == now {
             return;
         }
@@ -106,8 +107,13 @@ mod tests {
     fn limits() -> Arc<UsageLimiter> {
         let allow = Quota { tokens_per_month: Some(100), ..Quota::default() };
         let rule = RuleConfig { name: "all".into(), allow, ..RuleConfig::default() };
-        UsageLimiter::new(&QuotaConfig { rule: vec![rule], ..QuotaConfig::default() }, Path::new("/"), &crate::NoRedis)
-            .unwrap()
+        UsageLimiter::with_deps(
+            &QuotaConfig { rule: vec![rule], ..QuotaConfig::default() },
+            Path::new("/"),
+            &crate::NoRedis,
+            crate::LimiterDeps::default(),
+        )
+        .unwrap()
     }
 
     fn subject() -> RequestAttributes {
@@ -131,6 +137,20 @@ mod tests {
         let second = limits();
         BudgetFile::restore(&second, &path);
         assert_eq!(second.snapshot(&subject()).await.unwrap()[0].used, 70.0);
+        // A writer that waits for another writes what is counted when it is its turn.
+        let waits = saved.written.lock();
+        let spent = std::thread::scope(|scope| {
+            let writer = scope.spawn(|| saved.write(&first));
+            std::thread::sleep(Duration::from_millis(100));
+            first.memory_store().with_counters(|counters| {
+                let all: Vec<_> = counters.budgets().map(|(name, period, _)| (name.to_owned(), period)).collect();
+                all.into_iter().for_each(|(name, period)| counters.restore(name, period, 90));
+            });
+            drop(waits);
+            writer.join().unwrap();
+            read_budgets(&path).unwrap().budgets[0].2
+        });
+        assert_eq!(spent, 90);
         fs::write(&path, "{").unwrap();
         let third = limits();
         BudgetFile::restore(&third, &path);

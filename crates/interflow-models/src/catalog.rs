@@ -123,7 +123,7 @@ impl Catalog {
         if header.format != FORMAT {
             return Err(format!("it has the form {}, but this version reads {FORMAT}", header.format));
         }
-        if header.as_of.parse::<jiff::civil::Date>().is_err() {
+        if !crate::is_day(&header.as_of) {
             return Err(format!("line 1: `as_of` is a day such as 2026-12-01, not `{}`", header.as_of));
         }
         Ok(Self { header, text: text.into(), body, resolved: Mutex::default() })

@@ -24,6 +24,11 @@ pub fn capabilities(provider: &str, model: &str) -> Option<Arc<Capabilities>> {
     current().capabilities(provider, model)
 }
 
+/// Whether the text is a day in the form of the dates in the catalog, whose order is that of the days.
+pub fn is_day(text: &str) -> bool {
+    text.parse::<jiff::civil::Date>().is_ok_and(|day| day.to_string() == text)
+}
+
 /// The day of a time, in UTC, in the form of the dates in the catalog: `2026-12-01`.
 pub fn day(at: Timestamp) -> String {
     let at = i64::try_from(at.micros()).ok().and_then(|micros| jiff::Timestamp::from_microsecond(micros).ok());

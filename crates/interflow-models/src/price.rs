@@ -6,7 +6,7 @@ use interflow_types::schema::JsonSchema;
 use interflow_types::{CallUsage, ServiceRegion, ServiceTier, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::day;
+use crate::{day, is_day};
 
 /// What is counted. Tokens are priced in dollars per million, everything else in dollars each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize, JsonSchema)]
@@ -148,7 +148,7 @@ impl Price {
     /// # Errors
     /// What is wrong with it.
     pub fn check(&self) -> Result<(), String> {
-        if let Some(from) = self.from.as_ref().filter(|from| from.parse::<jiff::civil::Date>().is_err()) {
+        if let Some(from) = self.from.as_ref().filter(|from| !is_day(from)) {
             return Err(format!("`from` is a day such as 2026-12-01, not `{from}`"));
         }
         let lists = self.tiers.values().map(|tier| &tier.over).chain([&self.over]);
@@ -191,14 +191,16 @@ impl Price {
         self.bill(usage).into_iter().try_fold(0.0, |sum, (unit, count, price)| Some(sum + dollars(unit, count, price?)))
     }
 
-    /// An upper bound of the cost before the call, in dollars: all input may be written to a cache, which costs more.
-    /// Prices that are not known are left out, and what a prompt of this length costs is replaced by the plain price if
-    /// it is not known.
+    /// An upper bound of the cost before the call, in dollars: all input may be written to a cache, which costs more, and
+    /// the level of service may not be granted. Prices that are not known are left out, and what a prompt of this length
+    /// costs is replaced by the plain price if it is not known.
     pub fn estimate(&self, usage: &CallUsage) -> f64 {
-        let rate = |unit| self.plain_rate(unit, usage.input).or_else(|| self.plain_rate(unit, 0));
+        let tiers = [None, usage.tier.and_then(|tier| self.tiers.get(&tier))];
+        let rate = |tier, unit| self.rate_at(tier, unit, usage.input).or_else(|| self.rate_at(tier, unit, 0));
         let most = |units: [Unit; 2], count| {
-            let costs = units.into_iter().filter_map(|unit| Some(dollars(unit, count, rate(unit)?)));
-            costs.fold(0.0, f64::max)
+            let rates =
+                units.into_iter().flat_map(|unit| tiers.map(|tier| Some(dollars(unit, count, rate(tier, unit)?))));
+            rates.flatten().fold(0.0, f64::max)
         };
         let others = self.bill(usage).into_iter().filter(|(unit, ..)| !unit.is_token());
         others.filter_map(|(unit, count, price)| Some(dollars(unit, count, price?))).sum::<f64>()
@@ -279,45 +281,44 @@ impl Price {
 
     /// The price of a unit in a call; `None` if it is not known.
     fn rate(&self, unit: Unit, usage: &CallUsage) -> Option<f64> {
-        let plain = || self.plain_rate(unit, usage.input);
-        let price = match usage.tier.filter(|tier| *tier != ServiceTier::Standard) {
-            None => plain()?,
-            Some(tier) => match (self.tiers.get(&tier), unit.is_token()) {
-                (Some(tier), _) if let Some(own) = self.tier_rate(tier, unit, usage.input) => own?,
-                (Some(TierPrice { factor: Some(factor), .. }), true) => factor * plain()?,
-                // Nothing is nothing at each level.
-                (_, true) => return plain().filter(|price| *price == 0.0),
-                // Searches cost the same at each level.
-                (_, false) => plain()?,
-            },
-        };
-        match usage.region.filter(|_| unit.is_token()) {
+        let unlisted = TierPrice::default();
+        let tier = usage.tier.filter(|tier| *tier != ServiceTier::Standard);
+        let price = self.rate_at(tier.map(|tier| self.tiers.get(&tier).unwrap_or(&unlisted)), unit, usage.input)?;
+        // Nothing is nothing in each region.
+        match usage.region.filter(|_| unit.is_token() && price != 0.0) {
             None => Some(price),
             Some(region) => Some(price * self.regions.get(&region)?),
         }
     }
 
-    /// The price of a unit that a level of service has of its own; inside, `None` if it is not known.
-    #[expect(clippy::option_option, reason = "a list may say that a price is not known")]
-    fn tier_rate(&self, tier: &TierPrice, unit: Unit, prompt: u64) -> Option<Option<f64>> {
-        let rates = match longest(&self.over, prompt) {
-            None => &tier.rates,
-            // Its short prompts say nothing about long ones.
-            Some(_) => &longest(&tier.over, prompt)?.rates,
-        };
-        rates.get(&unit).copied()
-    }
-
     /// The standard price of a unit behind a prompt of this length.
     fn plain_rate(&self, unit: Unit, prompt: u64) -> Option<f64> {
-        let longer = longest(&self.over, prompt).and_then(|row| row.rates.get(&unit));
-        if let Some(own) = longer.or_else(|| self.rates.get(&unit)) {
-            return *own;
+        self.rate_at(None, unit, prompt)
+    }
+
+    /// The price of a unit behind a prompt of this length at a level of service; the standard one without.
+    fn rate_at(&self, tier: Option<&TierPrice>, unit: Unit, prompt: u64) -> Option<f64> {
+        let long = longest(&self.over, prompt);
+        if let Some(tier) = tier {
+            let own = longest(&tier.over, prompt).and_then(|row| row.rates.get(&unit));
+            // Its prices of short prompts say nothing about those for which there are others.
+            if let Some(own) = own.or_else(|| tier.rates.get(&unit).filter(|_| long.is_none())) {
+                return *own;
+            }
+        }
+        if let Some(plain) = long.and_then(|row| row.rates.get(&unit)).or_else(|| self.rates.get(&unit)) {
+            let plain = (*plain)?;
+            return match tier.filter(|_| unit.is_token()) {
+                // Searches cost the same at each level.
+                None => Some(plain),
+                // Nothing is nothing at each level.
+                Some(tier) => tier.factor.or((plain == 0.0).then_some(0.0)).map(|factor| factor * plain),
+            };
         }
         if unit == Unit::CacheWriteLong && self.rates.contains_key(&Unit::CacheWrite) {
-            return Some(2.0 * self.plain_rate(Unit::Input, prompt)?);
+            return Some(2.0 * self.rate_at(tier, Unit::Input, prompt)?);
         }
-        self.plain_rate(unit.in_place()?, prompt)
+        self.rate_at(tier, unit.in_place()?, prompt)
     }
 }
 
@@ -329,4 +330,93 @@ fn longest(rows: &[LongPrompt], prompt: u64) -> Option<&LongPrompt> {
 /// Dollars of so many of a unit.
 fn dollars(unit: Unit, count: u64, price: f64) -> f64 {
     count as f64 * price / if unit.is_token() { 1e6 } else { 1.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn price(json: &str) -> Price {
+        serde_json::from_str(json).unwrap()
+    }
+
+    #[test]
+    fn what_has_no_price_at_a_level_of_service_costs_what_is_charged_in_its_place() {
+        use ServiceTier::{Batch, Flex, Priority};
+        let listed = price(
+            r#"{"input": 1, "output": 2, "cache_write": 3, "tiers": {"batch": {"factor": 0.5}, "flex": {"factor": 0.1, "output": 1},
+            "priority": {"input": 2, "output": 4, "over": [{"tokens": 200000, "input": 4, "output": 8}]}}}"#,
+        );
+        let output = CallUsage { output: 1_000_000, ..CallUsage::default() };
+        let input = CallUsage { input: 100_000, ..CallUsage::default() };
+        let long = CallUsage { input: 1_000_000, ..CallUsage::default() };
+        let micros = |price: &Price, usage: &CallUsage| price.cost(usage).map(|cost| (cost * 1e6).round() as u64);
+        for (tier, usage, cost) in [
+            (Batch, output, Some(1_000_000)),
+            (Batch, CallUsage { reasoning: 400_000, ..output }, Some(1_000_000)),
+            (Flex, output, Some(1_000_000)),
+            (Flex, CallUsage { reasoning: 400_000, ..output }, Some(1_000_000)),
+            (Flex, CallUsage { audio_output: 400_000, ..output }, Some(1_000_000)),
+            (Flex, CallUsage { image_output: 400_000, ..output }, Some(1_000_000)),
+            (Flex, input, Some(10_000)),
+            (Priority, CallUsage { reasoning: 400_000, ..output }, Some(4_000_000)),
+            (Priority, input, Some(200_000)),
+            (Priority, CallUsage { image_input: 50_000, audio_input: 9, video_input: 9, ..input }, Some(200_000)),
+            (Priority, CallUsage { cache_read: 50_000, ..input }, Some(200_000)),
+            (Priority, CallUsage { cache_write: 100_000, cache_write_long: 100_000, ..input }, Some(400_000)),
+            (Priority, CallUsage { cache_write: 100_000, ..input }, None),
+            (Priority, long, Some(4_000_000)),
+            (Priority, CallUsage { output: 1_000_000, reasoning: 400_000, ..long }, Some(12_000_000)),
+            (Batch, long, Some(500_000)),
+            (ServiceTier::Fast, input, None),
+        ] {
+            assert_eq!(micros(&listed, &CallUsage { tier: Some(tier), ..usage }), cost, "{tier:?} {usage:?}");
+        }
+        // Where long prompts have prices of their own, a level has those by its factor, unless it lists others.
+        let over = price(
+            r#"{"input": 1, "output": 2, "over": [{"tokens": 200000, "input": 2}],
+            "tiers": {"flex": {"factor": 0.5, "input": 0.25, "over": [{"tokens": 200000, "output": 3}]}}}"#,
+        );
+        let usage = CallUsage { output: 1_000_000, tier: Some(Flex), ..long };
+        assert_eq!(micros(&over, &usage), Some(4_000_000));
+        assert_eq!(micros(&over, &CallUsage { input: 100_000, ..usage }), Some(1_025_000));
+        let catalog = crate::current().model("sail", "google/gemma-4-31B-it").unwrap();
+        let usage = CallUsage { reasoning: 400_000, tier: Some(Flex), ..output };
+        assert_eq!(micros(&catalog.prices[0], &usage), Some(300_000));
+    }
+
+    #[test]
+    fn what_is_free_is_free_at_each_level_and_in_each_region() {
+        let (tier, region) = (Some(ServiceTier::Flex), Some(ServiceRegion::Eu));
+        let usage = CallUsage { input: 9, output: 9, reasoning: 4, tier, region, ..CallUsage::default() };
+        assert_eq!(price(r#"{"input": 0, "output": 0}"#).cost(&usage), Some(0.0));
+        assert_eq!(price(r#"{"input": 0, "output": 1}"#).cost(&usage), None);
+    }
+
+    #[test]
+    fn an_estimate_is_at_the_higher_of_the_standard_price_and_that_of_the_level() {
+        let price = price(
+            r#"{"input": 1, "output": 2, "tiers": {"flex": {"factor": 0.5}, "fast": {"factor": 6, "output": 20}}}"#,
+        );
+        let usage = CallUsage { input: 1_000_000, output: 1_000_000, ..CallUsage::default() };
+        for (tier, dollars) in [
+            (None, 3.0),
+            (Some(ServiceTier::Flex), 3.0),
+            (Some(ServiceTier::Fast), 26.0),
+            (Some(ServiceTier::Priority), 3.0),
+            (Some(ServiceTier::Other), 3.0),
+        ] {
+            assert_eq!(price.estimate(&CallUsage { tier, ..usage }), dollars, "{tier:?}");
+        }
+    }
+
+    #[test]
+    fn a_first_day_is_written_so_that_days_compare_as_text() {
+        for (from, is_day) in
+            [("2026-12-01", true), ("20261201", false), ("2026-12-01T10:00", false), ("2026-13-01", false)]
+        {
+            let price = Price { from: Some(from.to_owned()), ..price(r#"{"input": 1, "output": 1}"#) };
+            assert_eq!(price.check().is_ok(), is_day, "{from}");
+        }
+    }
 }

@@ -71,7 +71,6 @@ impl Expr {
         }
     }
 
-    #[must_use]
     #[allow(clippy::should_implement_trait)]
     /// The negation; a double negation is removed.
     pub fn not(inner: Self) -> Self {

@@ -101,7 +101,6 @@ impl Query {
 
     /// The query simplified for the moment of a request (no response yet) or of a response: what is certain then is
     /// decided, and facts that both directions have refer to the request as long as there is no response.
-    #[must_use]
     pub fn simplified_at(self, side: Direction) -> Self {
         simplify(self.expr, side).into()
     }
@@ -123,7 +122,6 @@ impl Query {
         &self.expr
     }
 
-    #[must_use]
     pub fn and(self, other: Self) -> Self {
         let lowercase_operator = self.lowercase_operator.or(other.lowercase_operator);
         Self { lowercase_operator, ..Expr::and([self.expr, other.expr]).into() }

@@ -155,6 +155,9 @@ pub struct SqlCondition {
 /// Globs with more stars are matched by Interflow: SQLite's matcher takes exponential time on them.
 const MAX_STARS: usize = 6;
 
+/// The most conditions that are joined without parentheses.
+const MAX_BESIDE: usize = 8;
+
 /// A condition, and whether it is exact (otherwise it selects too much).
 struct SqlFragment {
     sql: String,
@@ -238,7 +241,12 @@ fn condition(expr: &Expr, negative: bool, columns: &dyn SqlColumns) -> Option<Sq
     }
 }
 
-fn join_fragments(parts: Vec<SqlFragment>, between: &str, empty: &str) -> SqlFragment {
+fn join_fragments(mut parts: Vec<SqlFragment>, between: &str, empty: &str) -> SqlFragment {
+    // By halves: SQLite nests conditions beside each other as deep as there are of them, at most 1,000.
+    if parts.len() > MAX_BESIDE {
+        let right = parts.split_off(parts.len() / 2);
+        parts = vec![join_fragments(parts, between, empty), join_fragments(right, between, empty)];
+    }
     let exact = parts.iter().all(|p| p.exact);
     let sql = match parts.as_slice() {
         [] => empty.to_owned(),

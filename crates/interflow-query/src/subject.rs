@@ -27,7 +27,6 @@ impl Tristate {
     }
 
     /// The disjunction: a part that is known to hold decides, whatever the other is.
-    #[must_use]
     pub const fn or(self, other: Self) -> Self {
         match (self, other) {
             (Self::Known(true), _) | (_, Self::Known(true)) => Self::Known(true),

@@ -113,9 +113,8 @@ impl QueryParser<'_> {
             }
             // `host:example.com:8443` means host and port, as in a URL.
             if *key == Key::Host
-                && !exact
                 && !word.quoted
-                && let Some(both) = self.host_and_port(&word, start)
+                && let Some(both) = self.host_and_port(&word, start, exact)
             {
                 return Ok(both);
             }
@@ -228,7 +227,10 @@ impl QueryParser<'_> {
     }
 
     /// Splits `host:port` into two terms; `None` if the colon is not that of a port.
-    fn host_and_port(&self, word: &TextToken, start: usize) -> Option<Expr> {
+    fn host_and_port(&self, word: &TextToken, start: usize, exact: bool) -> Option<Expr> {
+        if exact && word.pieces.len() > 1 {
+            return None;
+        }
         let last = word.pieces.last()?;
         let (host, port) = last.rsplit_once(':')?;
         let port_len = port.len();
@@ -247,7 +249,8 @@ impl QueryParser<'_> {
         }
         let mut pieces = word.pieces.clone();
         host.clone_into(pieces.last_mut()?);
-        let host = pattern_from_pieces(pieces).map_or(TermTest::Present, |p| TermTest::Text(lower_host(p)));
+        let host = pattern_from_pieces(pieces);
+        let host = host.map_or(TermTest::Present, |pattern| TermTest::Text(self.host_name(pattern, exact)));
         let port = TermTest::Number(NumberTest::Compare(CompareOp::Eq, port.into()));
         let both = Expr::and([Expr::term(Key::Host, host), Expr::term(Key::Port, port)]);
         Some(both.placed(QuerySpan::new(start, self.at)))
@@ -268,9 +271,7 @@ impl QueryParser<'_> {
             ValueKind::Flag => self.flag(raw, word.span),
             ValueKind::Address => address(raw, &word)
                 .ok_or_else(|| wrong("expected an address (10.0.0.7), a network (10.0.0.0/8) or a glob (10.0.*)")),
-            ValueKind::Choice(choices) if !exact && raw.is_some() => {
-                self.choice(choices, raw.unwrap_or_default(), word.span)
-            }
+            ValueKind::Choice(choices) if let Some(raw) = raw => self.choice(choices, raw, word.span),
             _ => self.text_test(key, word, exact),
         }
     }
@@ -317,9 +318,6 @@ impl QueryParser<'_> {
                     .error(span, format!("'{}' is a text and has no order", key.name()))
                     .with_remedy("put the value in quotes if it begins with that sign"));
             }
-            if exact {
-                return Ok(TermTest::Text(TextPattern::Exact(raw.to_owned())));
-            }
         } else if exact {
             return Err(self
                 .error(span, "'=' compares the exact text, without wildcards")
@@ -327,12 +325,25 @@ impl QueryParser<'_> {
         }
         let pattern = pattern_from_pieces(word.pieces).expect("a lone star was handled before");
         Ok(TermTest::Text(match pattern {
-            TextPattern::Text(part) if !quoted && self.hosts == HostMatch::Part && is_host_part(key, &part) => {
-                TextPattern::Glob(vec![String::new(), part, String::new()])
-            }
-            pattern if key == Key::Host && !quoted => lower_host(pattern),
+            pattern if key == Key::Host && !quoted => self.host_name(pattern, exact),
+            TextPattern::Text(text) if exact => TextPattern::Exact(text),
             pattern => pattern,
         }))
+    }
+
+    /// A host name that is not in quotes. IPv6 addresses may be written with or without brackets, and in any of their forms
+    /// (RFC 5952); subjects return the canonical one without brackets.
+    fn host_name(&self, pattern: TextPattern, exact: bool) -> TextPattern {
+        let TextPattern::Text(text) = pattern else { return pattern };
+        let address = text.trim_matches(['[', ']']).parse::<std::net::Ipv6Addr>();
+        let text = address.map_or(text, |v6| v6.to_string());
+        match exact {
+            true => TextPattern::Exact(text),
+            false if self.hosts == HostMatch::Part && is_host_part(Key::Host, &text) => {
+                TextPattern::Glob(vec![String::new(), text, String::new()])
+            }
+            false => TextPattern::Text(text),
+        }
     }
 }
 
@@ -360,18 +371,6 @@ fn pattern_from_pieces(mut pieces: Vec<String>) -> Option<TextPattern> {
         1 => pieces.pop().map(TextPattern::Text),
         _ if pieces.iter().all(String::is_empty) => None,
         _ => Some(TextPattern::Glob(pieces)),
-    }
-}
-
-/// IPv6 addresses may be written with or without brackets, and in any of their forms (RFC 5952); subjects return the
-/// canonical one without brackets.
-fn lower_host(pattern: TextPattern) -> TextPattern {
-    match pattern {
-        TextPattern::Text(text) => match text.trim_matches(['[', ']']).parse::<std::net::Ipv6Addr>() {
-            Ok(v6) => TextPattern::Text(v6.to_string()),
-            Err(_) => TextPattern::Text(text),
-        },
-        other => other,
     }
 }
 

@@ -190,14 +190,43 @@ fn a_host_without_a_dot_is_a_part_of_the_name_in_searches_only() {
     check(&[
         ("host:shop", "host:*shop*"),
         ("host:shop,bank", "host:*shop* OR host:*bank*"),
+        ("host:shop:8080", "host:*shop* port:8080"),
+        ("host:localhost:8080", "host:localhost port:8080"),
         ("host:=shop", "host:=\"shop\""),
         ("host:\"shop\"", "host:\"shop\""),
         ("host:shop.test", "host:shop.test"),
         ("host:localhost", "host:localhost"),
     ]);
-    let rule = Query::parse_strict("host:shop").unwrap();
-    assert_eq!(rule.to_string(), "host:\"shop\"");
-    assert_eq!(Query::parse_strict(&rule.to_string()).unwrap(), rule);
+    for (text, plain) in [("host:shop", "host:\"shop\""), ("host:shop:8080", "host:\"shop\" port:8080")] {
+        let rule = Query::parse_strict(text).unwrap();
+        assert_eq!(rule.to_string(), plain);
+        assert_eq!(Query::parse_strict(plain).unwrap(), rule);
+    }
+}
+
+#[test]
+fn exact_values_are_read_as_their_key_reads_values() {
+    check(&[
+        ("version:!=h2", "-version:HTTP/2"),
+        ("version:=\"1.1\"", "version:HTTP/1.1"),
+        ("scheme:!=wss", "-scheme:https"),
+        ("transport:!=socks transport:=PROXY", "-transport:socks5 transport:absolute"),
+        ("host:=a.test:8443", "host:=a.test port:8443"),
+        ("host:!=a.test:8443", "-(host:=a.test port:8443)"),
+        ("host:=shop:8080", "host:=\"shop\" port:8080"),
+        ("host:=[2001:DB8::0:1]", "host:=\"2001:db8::1\""),
+        ("host:=[::1]:443", "host:=\"::1\" port:443"),
+        ("host:=\"a.test:8443\"", "host:=\"a.test:8443\""),
+        ("client:!=10.1.2.3/8", "-client:10.0.0.0/8"),
+    ]);
+    for (text, says) in [
+        ("version:!=h4", "unknown value 'h4': the values are HTTP/1.0"),
+        ("scheme:=htp", "unknown value 'htp': did you mean 'http'?"),
+        ("version:=HTTP*", "'=' compares the exact text"),
+        ("host:=*:443", "'=' compares the exact text"),
+    ] {
+        assert!(canonical(text).contains(says), "{}", canonical(text));
+    }
 }
 
 #[test]

@@ -4,8 +4,8 @@
 use interflow_query::key::{FLAGS, KEYS, ValueKind};
 use interflow_query::sql::{SqlColumn, SqlColumns, SqlParam};
 use interflow_query::{
-    CompareOp, Expr, Fact, Flag, Key, NumberTest, Query, QuerySubject, RegexSource, Term, TermTest, TextPattern,
-    TimePoint, TimeTest, Tristate,
+    CompareOp, Expr, Fact, Flag, Key, MAX_TERMS, NumberTest, Query, QuerySubject, RegexSource, Term, TermTest,
+    TextPattern, TimePoint, TimeTest, Tristate,
 };
 use interflow_types::Direction;
 use proptest::prelude::*;
@@ -233,7 +233,7 @@ impl QuerySubject for Row {
 
     fn number(&self, key: Key) -> Fact<u64> {
         match key {
-            Key::Status => Fact::known(self.status),
+            Key::Status | Key::Port => Fact::known(self.status),
             Key::Size => Fact::known(self.size),
             Key::Time => Fact::Is(self.time),
             _ => Fact::Absent,
@@ -264,7 +264,7 @@ impl SqlColumns for Table {
                 exists: "EXISTS (SELECT 1 FROM tag WHERE tag.flow = f.rowid AND {})",
                 value: "tag.name",
             },
-            Key::Status => SqlColumn::Integer("f.status"),
+            Key::Status | Key::Port => SqlColumn::Integer("f.status"),
             Key::Size => SqlColumn::Integer("f.size"),
             Key::Time => SqlColumn::Integer("f.time"),
             _ => return None,
@@ -398,6 +398,17 @@ fn query_fully_expressible_in_sql_has_no_residual() {
         let left = found.residual.map(|r| r.to_string());
         assert_eq!((found.sql.as_str(), left.as_deref()), (sql, residual), "{text}");
         assert_eq!(found.sql.matches('?').count(), found.params.len(), "{text}");
+    }
+}
+
+#[test]
+fn the_longest_queries_are_not_too_deep_for_sqlite() {
+    let db = store(&[]);
+    for (term, operator) in
+        [("host:a.b:1", " "), ("host:!=a.b:1", " "), ("host:a.b:1", " OR "), ("host:!=a.b:1", " OR ")]
+    {
+        let query = Query::parse(&vec![term; MAX_TERMS].join(operator)).unwrap();
+        assert_eq!(selected(&db, &[], &query), (vec![], true), "{term}{operator}");
     }
 }
 

@@ -18,5 +18,5 @@ pub use cached_token::{CachedToken, FetchedToken, TokenPolicy};
 pub use http_post::{HttpPost, HttpSink, PostFormat, PostMessage, PostPolicy};
 pub use line_process::{EndReason, ErrorOutput, LineProcess, ProcessExit, ProcessSpec};
 pub use lines::{LineError, LineReader, LineWriter};
-pub use sink_queue::{Sink, SinkBatch, SinkQueue, SinkWorker};
+pub use sink_queue::{Sink, SinkBatch, SinkCounts, SinkQueue, SinkWorker};
 pub use weighed_cache::WeighedCache;

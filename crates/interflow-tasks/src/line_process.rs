@@ -108,10 +108,15 @@ impl ProcessSpec {
             }
             _ => None,
         };
+        let group = ProcessGroup {
+            #[cfg(unix)]
+            pid: child.id().and_then(|p| i32::try_from(p).ok()).and_then(rustix::process::Pid::from_raw),
+            child,
+        };
         Ok(LineProcess {
             input: LineWriter::new(input),
             output: LineReader::new(output, self.max_line),
-            exit: ProcessExit { group: ProcessGroup(child), errors },
+            exit: ProcessExit { group, errors },
         })
     }
 }
@@ -132,8 +137,12 @@ impl ProcessExit {
         }
         let why = match why {
             Some(why) => why,
-            None => match tokio::time::timeout(EXIT_GRACE, self.group.0.wait()).await {
-                Ok(Ok(status)) => format!("its program ended ({status})"),
+            None => match tokio::time::timeout(EXIT_GRACE, self.group.child.wait()).await {
+                Ok(Ok(status)) => {
+                    // At once: a number that is free may become another process's.
+                    self.group.kill();
+                    format!("its program ended ({status})")
+                }
                 Ok(Err(_)) | Err(_) => "its program closed its standard output".to_owned(),
             },
         };
@@ -143,15 +152,26 @@ impl ProcessExit {
 }
 
 /// A process with its children. All of them are killed when this is dropped.
-struct ProcessGroup(Child);
+struct ProcessGroup {
+    child: Child,
+    /// Kept until they are killed: the process itself has none any more once its status was read.
+    #[cfg(unix)]
+    pid: Option<rustix::process::Pid>,
+}
+
+impl ProcessGroup {
+    fn kill(&mut self) {
+        #[cfg(unix)]
+        if let Some(pid) = self.pid.take() {
+            let _ = rustix::process::kill_process_group(pid, rustix::process::Signal::KILL);
+        }
+        let _ = self.child.start_kill();
+    }
+}
 
 impl Drop for ProcessGroup {
     fn drop(&mut self) {
-        #[cfg(unix)]
-        if let Some(pid) = self.0.id().and_then(|p| i32::try_from(p).ok()).and_then(rustix::process::Pid::from_raw) {
-            let _ = rustix::process::kill_process_group(pid, rustix::process::Signal::KILL);
-        }
-        let _ = self.0.start_kill();
+        self.kill();
     }
 }
 
@@ -236,6 +256,17 @@ mod tests {
         drop(exit);
         // The stream ends when the last process that has it is gone.
         assert!(output.next().await.unwrap().is_none(), "the child {child} lives on");
+    }
+
+    #[tokio::test]
+    async fn children_end_with_a_process_whose_status_was_read() {
+        // They keep its standard error, so that this ends when the last of them is gone.
+        let mut process = shell("sleep 1000 >/dev/null & exit 0", log());
+        let (collecting, _) = process.exit.errors.take().unwrap();
+        assert!(process.output.next().await.unwrap().is_none());
+        assert_eq!(process.exit.reason(None).await.why, "its program ended (exit status: 0)");
+        drop(process.exit);
+        tokio::time::timeout(Duration::from_secs(10), collecting).await.expect("a child lives on").unwrap();
     }
 
     #[tokio::test]

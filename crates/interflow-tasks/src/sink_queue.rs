@@ -21,8 +21,15 @@ pub struct SinkQueue<S: Sink> {
     sink: S,
     max: usize,
     state: Mutex<QueueState<S::Item>>,
-    delivered: AtomicU64,
-    dropped: AtomicU64,
+    counts: Arc<SinkCounts>,
+}
+
+/// What became of the items of a queue, or of several queues that followed each other.
+#[derive(Debug, Default)]
+pub struct SinkCounts {
+    pub delivered: AtomicU64,
+    /// Items that found the queue full, or could not be delivered.
+    pub dropped: AtomicU64,
 }
 
 struct QueueState<T> {
@@ -34,24 +41,18 @@ struct QueueState<T> {
 }
 
 impl<S: Sink> SinkQueue<S> {
-    /// A queue of at most `max` items.
-    pub fn new(sink: S, max: usize) -> Arc<Self> {
+    /// A queue of at most `max` items, which adds to these counts.
+    pub fn new(sink: S, max: usize, counts: Arc<SinkCounts>) -> Arc<Self> {
         let state = QueueState { waiting: VecDeque::new(), in_flight: 0, has_worker: false };
-        let (delivered, dropped) = Default::default();
-        Arc::new(Self { sink, max, state: Mutex::new(state), delivered, dropped })
+        Arc::new(Self { sink, max, state: Mutex::new(state), counts })
     }
 
     pub const fn sink(&self) -> &S {
         &self.sink
     }
 
-    pub fn delivered(&self) -> u64 {
-        self.delivered.load(Relaxed)
-    }
-
-    /// Items that found the queue full, or could not be delivered.
-    pub fn dropped(&self) -> u64 {
-        self.dropped.load(Relaxed)
+    pub fn counts(&self) -> &SinkCounts {
+        &self.counts
     }
 
     /// Whether nothing waits or is being delivered.
@@ -67,7 +68,7 @@ impl<S: Sink> SinkQueue<S> {
         let needs_worker = {
             let mut state = self.state.lock();
             if state.waiting.len() + state.in_flight >= self.max {
-                self.dropped.fetch_add(1, Relaxed);
+                self.counts.dropped.fetch_add(1, Relaxed);
                 return false;
             }
             state.waiting.push_back(item);
@@ -137,7 +138,8 @@ impl<S: Sink> SinkBatch<S> {
         let count = count.min(self.open);
         self.open -= count;
         self.queue.state.lock().in_flight -= count;
-        let counter = if is_delivered { &self.queue.delivered } else { &self.queue.dropped };
+        let counts = &self.queue.counts;
+        let counter = if is_delivered { &counts.delivered } else { &counts.dropped };
         counter.fetch_add(count as u64, Relaxed);
     }
 }
@@ -173,7 +175,7 @@ mod tests {
 
     #[tokio::test]
     async fn items_in_flight_count_against_the_bound_until_they_are_settled() {
-        let queue = SinkQueue::new(Workers::default(), 2);
+        let queue = SinkQueue::new(Workers::default(), 2, Arc::default());
         assert!(queue.push(1) && queue.push(2) && !queue.push(3));
         let mut worker = worker(&queue);
         let mut batch = worker.next_batch().unwrap();
@@ -182,14 +184,15 @@ mod tests {
         batch.settle(1, true);
         assert!(queue.push(5));
         drop(batch);
-        assert_eq!((queue.delivered(), queue.dropped()), (1, 3));
+        let counts = queue.counts();
+        assert_eq!((counts.delivered.load(Relaxed), counts.dropped.load(Relaxed)), (1, 3));
         assert_eq!(worker.next_batch().unwrap().items, [5]);
         assert!(worker.next_batch().is_none() && queue.is_idle());
     }
 
     #[tokio::test]
     async fn a_worker_that_ends_or_is_lost_is_followed_by_another() {
-        let queue = SinkQueue::new(Workers::default(), 9);
+        let queue = SinkQueue::new(Workers::default(), 9, Arc::default());
         queue.push(1);
         drop(worker(&queue));
         queue.push(2);
@@ -206,7 +209,7 @@ mod tests {
 
     #[test]
     fn items_queued_outside_a_runtime_wait() {
-        let queue = SinkQueue::new(Workers::default(), 9);
+        let queue = SinkQueue::new(Workers::default(), 9, Arc::default());
         assert!(queue.push(1) && queue.sink().0.lock().is_empty());
         assert_eq!(queue.take().items, [1]);
     }

@@ -136,7 +136,6 @@ impl MemoryReservation {
     }
 
     /// Ties the reservation to the bytes: it is released when the last handle to them is dropped.
-    #[must_use]
     pub fn attach_to(self, bytes: impl Into<Bytes>) -> Bytes {
         let bytes = bytes.into();
         // Without a reservation, no owner is needed.

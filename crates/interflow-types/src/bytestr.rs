@@ -20,12 +20,10 @@ impl ByteStr {
         ByteString::try_from(bytes).ok().map(Self)
     }
 
-    #[inline]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    #[inline]
     pub fn as_bytes(&self) -> &Bytes {
         self.0.as_bytes()
     }

@@ -181,27 +181,23 @@ impl Error {
         }))
     }
 
-    #[must_use]
     pub fn with_source(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         self.0.source = Some(source.into());
         self
     }
 
-    #[must_use]
     pub fn with_error_source(mut self, blame: ErrorSource) -> Self {
         self.0.blame = blame;
         self
     }
 
     /// Sets whether the request may be retried; by default it may not.
-    #[must_use]
     pub fn with_retryable(mut self, retry: Retryable) -> Self {
         self.0.retry = retry;
         self
     }
 
     /// The same error with its sources as text, since they cannot be copied.
-    #[must_use]
     pub fn without_sources(&self) -> Self {
         Self::new(self.kind(), self.to_string()).with_error_source(self.error_source())
     }

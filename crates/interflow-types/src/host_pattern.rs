@@ -78,7 +78,6 @@ impl HostPattern {
 
     /// The pattern that also matches the subdomains of a bare name, as curl reads `NO_PROXY` and other programs their
     /// lists of hosts: for lists that are taken over from them.
-    #[must_use]
     pub fn with_subdomains(mut self) -> Self {
         if let HostMatch::Name(name) = self.host {
             self.host = HostMatch::NameAndBelow(name);

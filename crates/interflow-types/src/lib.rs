@@ -41,8 +41,8 @@ pub use certificates::CertificateChain;
 pub use error::{Error, ErrorKind, ErrorSource, Result, Retryable};
 pub use flow::attempts::{Attempt, AttemptHandle, AttemptState, Attempts};
 pub use flow::extensions::{
-    BodyPreview, ClientResponseFields, DeferredWork, ErrorRenderer, MessagePolicy, NotRecorded, OutlivesClient,
-    ResolvedNames, ResponseHeadFilter, TunnelOrigin, UsageLabel,
+    BodyPreview, ClientResponseFields, DeferredWork, DialedAuthority, ErrorRenderer, MessagePolicy, NotRecorded,
+    OutlivesClient, ResolvedNames, ResponseHeadFilter, TunnelOrigin, UsageLabel,
 };
 pub use flow::id::{FlowId, FlowIdError, random_token};
 pub use flow::original::{OriginalBody, OriginalBodyTap, OriginalMessage, OriginalMessages};

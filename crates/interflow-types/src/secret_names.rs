@@ -43,12 +43,16 @@ pub fn is_secret_name(name: &str) -> bool {
 /// A URL with its credentials masked; `None` if it has none.
 pub fn without_credentials(url: &str) -> Option<String> {
     let (scheme, rest) = url.split_once("://")?;
-    // The last `@` separates the host: a password may contain one. It may also contain a `/`, which drivers of databases
-    // accept; of other URLs, the path may contain an `@`.
-    let has_path = ["http", "https", "ws", "wss"].iter().any(|web| scheme.ends_with(web));
-    let ends: &[char] = if has_path { &['/', '?', '#'] } else { &['?', '#'] };
-    let (authority, path) = rest.find(ends).map_or((rest, ""), |at| rest.split_at(at));
-    let (_, host) = authority.rsplit_once('@')?;
+    // The last `@` separates the host: a password may contain one. It may also contain `/`, `?` and `#`, which drivers of
+    // databases accept; on the web those end the authority, and what follows may contain an `@`.
+    let is_web = ["http", "https", "ws", "wss"].iter().any(|web| scheme.ends_with(web));
+    let end = rest.find(['/', '?', '#']).filter(|_| is_web).unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(end);
+    let (before, host) = authority.rsplit_once('@')?;
+    // It cannot be told whether this `@` is in a parameter, whose value may be a secret.
+    if before.split_once('?').is_some_and(|(_, query)| query.contains('=')) {
+        return Some(format!("{scheme}://***{}", &rest[rest.trim_end_matches(ends_url).len()..]));
+    }
     Some(format!("{scheme}://***@{host}{path}"))
 }
 
@@ -138,6 +142,11 @@ mod tests {
             ("via: `http://u:p&w'd@h:1` is no URL", "via: `http://***@h:1` is no URL"),
             ("\"wss://u@h/x@y\", http://h/a@b", "\"wss://***@h/x@y\", http://h/a@b"),
             ("store: postgres://u:p/w@h/d?sslkey=a.pem", "store: postgres://***@h/d?sslkey=a.pem"),
+            ("postgres://u:p#w@h/d?sslkey=a.pem", "postgres://***@h/d?sslkey=a.pem"),
+            ("redis://u:p?w@h/0 is away", "redis://***@h/0 is away"),
+            ("redis://u:p?/#@w@h/0?password=s", "redis://***@h/0?password=***"),
+            ("postgres://u:p?a=w@h/d postgres://h/d?password=a@b", "postgres://*** postgres://***"),
+            ("https://h/x?mail=a@b https://u:p@h?mail=a@b", "https://h/x?mail=a@b https://***@h?mail=a@b"),
             ("no list at http://h/x?b=1&token=s&c=2 (404)", "no list at http://h/x?b=1&token=***&c=2 (404)"),
             ("http://h/v=1/x?tavilyApiKey=s/a'b#token=c&d", "http://h/v=1/x?tavilyApiKey=***&d"),
             ("http://h/v1/s/c0ffee12c0ffee/mcp?x", "http://h/v1/s/***/mcp?x"),

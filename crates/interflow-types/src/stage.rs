@@ -51,12 +51,10 @@ impl PhaseSet {
         Self(1 << phase as u16)
     }
 
-    #[must_use]
     pub const fn with(self, phase: Phase) -> Self {
         Self(self.0 | 1 << phase as u16)
     }
 
-    #[must_use]
     pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }

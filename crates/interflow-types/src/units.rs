@@ -116,7 +116,7 @@ impl fmt::Display for ByteSize {
 }
 
 macro_rules! as_text {
-    ($type:ident, $pattern:literal, $description:literal) => {
+    ($type:ident, $bare:literal, $units:literal, $description:literal) => {
         impl Serialize for $type {
             fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
                 s.collect_str(self)
@@ -157,14 +157,15 @@ macro_rules! as_text {
             }
 
             fn json_schema(_: &mut SchemaGenerator) -> Schema {
-                json_schema!({ "type": ["string", "integer"], "pattern": $pattern, "description": $description })
+                let pattern = concat!(r"^\s*(", $bare, r"|[0-9]+(\.[0-9]{1,12})?\s*(", $units, r"))\s*$");
+                json_schema!({ "type": ["string", "integer"], "pattern": pattern, "description": $description })
             }
         }
     };
 }
 
-as_text!(HumanDuration, "^[0-9.]+ *(us|ms|s|m|h|d)$|^0$", "a duration such as 500ms, 30s, 5m, 2h or 7d");
-as_text!(ByteSize, "^[0-9.]+ *([KMGT]i?)?B?$", "a size such as 4096, 64KiB, 10MB or 2GiB");
+as_text!(HumanDuration, "0", "[UuMm]?[Ss]|[MmHhDd]", "a duration such as 500ms, 30s, 5m, 2h or 7d");
+as_text!(ByteSize, "[0-9]+", "([KkMmGgTt][Ii]?)?[Bb]", "a size such as 4096, 64KiB, 10MB or 2GiB");
 
 /// `1 flow`, `2 flows`, `2 matches`.
 pub fn pluralize(n: u64, noun: &str) -> String {
@@ -207,6 +208,27 @@ mod tests {
             assert_eq!((size.0, size.to_string().as_str()), (bytes, displayed), "{text}");
         }
         assert!("ten".parse::<ByteSize>().is_err());
+    }
+
+    #[cfg(feature = "schema")]
+    #[test]
+    fn schemas_accept_what_is_parsed() {
+        fn says<T: JsonSchema + FromStr>(text: &str) -> (bool, bool) {
+            let schema = T::json_schema(&mut SchemaGenerator::default());
+            let pattern = schema.get("pattern").unwrap().as_str().unwrap();
+            (regex::Regex::new(pattern).unwrap().is_match(text), text.parse::<T>().is_ok())
+        }
+        let numbers =
+            ["", "0", "7", " 7 ", "1.5", "1.", ".5", "-1", "1e3", "1.2.3", "1.0000000000001", "1.000000000001"];
+        let units = [
+            "", "b", "B", "K", "KB", " kb", "KiB", "kib", "  MIB ", "i", "iB", "PB", "us", "MS", "s", " M", "h", "D",
+            "w",
+        ];
+        for text in numbers.iter().flat_map(|number| units.map(|unit| format!("{number}{unit}"))) {
+            for (schema, parser) in [says::<HumanDuration>(&text), says::<ByteSize>(&text)] {
+                assert_eq!(schema, parser, "`{text}`");
+            }
+        }
     }
 
     #[test]

@@ -154,7 +154,6 @@ impl CallUsage {
     }
 
     /// With the region of the provider's host, if the answer names none: `eu.api.openai.com`.
-    #[must_use]
     pub fn at_host(self, host: &str) -> Self {
         let region = host.strip_suffix(".api.openai.com").and_then(ServiceRegion::from_name);
         Self { region: self.region.or(region), ..self }
@@ -166,13 +165,11 @@ impl CallUsage {
     }
 
     /// What was used after an earlier total.
-    #[must_use]
     pub fn since(self, earlier: Self) -> Self {
         earlier.zip(self, |before, now| now.saturating_sub(before))
     }
 
     /// The larger of each count: streams report running totals.
-    #[must_use]
     pub fn max(self, other: Self) -> Self {
         self.zip(other, u64::max)
     }

@@ -1,7 +1,21 @@
-//! Wildcard patterns for names: `*` matches any sequence of characters; case is ignored.
+//! Wildcard patterns for names: `*` matches any sequence of characters.
 
-/// Whether the whole name matches the pattern.
+/// Whether the whole name matches the pattern; case is ignored.
 pub fn matches(pattern: &str, name: &str) -> bool {
+    fits(pattern, name, true)
+}
+
+/// As [`matches`], for names whose case matters.
+pub fn matches_case(pattern: &str, name: &str) -> bool {
+    fits(pattern, name, false)
+}
+
+fn fits(pattern: &str, name: &str, ignores_case: bool) -> bool {
+    let is = |text: &str, part: &str| if ignores_case { text.eq_ignore_ascii_case(part) } else { text == part };
+    let strip_prefix = |text, part: &str| {
+        let (head, rest) = str::split_at_checked(text, part.len())?;
+        is(head, part).then_some(rest)
+    };
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();
     let Some(mut rest) = strip_prefix(name, first) else { return false };
@@ -14,12 +28,7 @@ pub fn matches(pattern: &str, name: &str) -> bool {
         rest = after;
     }
     // The part after the last star is matched from the end.
-    rest.len().checked_sub(last.len()).and_then(|at| rest.get(at..)).is_some_and(|end| end.eq_ignore_ascii_case(last))
-}
-
-fn strip_prefix<'t>(text: &'t str, prefix: &str) -> Option<&'t str> {
-    let (head, rest) = text.split_at_checked(prefix.len())?;
-    head.eq_ignore_ascii_case(prefix).then_some(rest)
+    rest.len().checked_sub(last.len()).and_then(|at| rest.get(at..)).is_some_and(|end| is(end, last))
 }
 
 #[cfg(test)]
@@ -29,17 +38,26 @@ mod tests {
     #[test]
     fn a_star_matches_any_characters_of_a_name() {
         for (pattern, name, like) in [
-            ("claude", "CLAUDE", true),
+            ("claude", "claude", true),
             ("claude", "claude2", false),
+            ("", "", true),
             ("*", "", true),
             ("c*e", "claude", true),
             ("c*e", "c", false),
+            ("*-mini", "gpt-5-mini-2", false),
+            ("claude-*-4*", "claude-opus-4-1", true),
+            ("claude-*-4*", "claude-opus-3", false),
+            ("a*b*c", "a-b-b-c", true),
             ("*a*b*", "xaxbx", true),
             ("*a*b*", "ba", false),
             ("a*a", "a", false),
-            ("gréy*", "Gréyproxy", true),
+            ("/v1/*", "/v1", false),
+            ("gréy*", "gréyproxy", true),
         ] {
-            assert_eq!(matches(pattern, name), like, "{pattern} {name}");
+            assert_eq!((matches(pattern, name), matches_case(pattern, name)), (like, like), "{pattern} {name}");
+        }
+        for (pattern, name) in [("claude", "CLAUDE"), ("Gréy*", "gréyproxy"), ("*A*b", "xab"), ("a*B", "ab")] {
+            assert!(matches(pattern, name) && !matches_case(pattern, name), "{pattern} {name}");
         }
     }
 }

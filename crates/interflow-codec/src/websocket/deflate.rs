@@ -1,9 +1,10 @@
 //! permessage-deflate (RFC 7692): negotiation, and decompression with context takeover.
 
-use flate2::{Decompress, FlushDecompress, Status};
+use flate2::Decompress;
 use interflow_types::Headers;
 
 use super::{FrameSender, WebSocketError};
+use crate::content_coding::inflate;
 
 /// The negotiated parameters: whether the client, or the server, resets its compression window for each message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -91,28 +92,15 @@ impl MessageInflater {
 
     /// Decompresses more of a message and passes the output to `sink`.
     pub(super) fn push(&mut self, mut input: &[u8], sink: &mut dyn FnMut(&[u8])) -> Result<(), WebSocketError> {
-        let mut out = [0; 8192];
-        loop {
-            let (read, written) = (self.inflate.total_in(), self.inflate.total_out());
-            let status =
-                self.inflate.decompress(input, &mut out, FlushDecompress::None).map_err(|_| WebSocketError::Deflate)?;
-            let read = usize::try_from(self.inflate.total_in() - read).unwrap_or(usize::MAX);
-            let written = usize::try_from(self.inflate.total_out() - written).unwrap_or(usize::MAX);
-            input = input.get(read..).unwrap_or_default();
-            sink(out.get(..written).unwrap_or_default());
-            if status == Status::StreamEnd {
-                // A final block (RFC 7692 7.2.3.4); the data after it starts with an empty window.
-                self.inflate.reset(false);
-            }
-            // A full output buffer may hide more output, so the loop ends only after a partial one.
-            if input.is_empty() && written < out.len() {
-                return Ok(());
-            }
-            // No progress although there is input: the data is invalid, and the loop would not end.
-            if read == 0 && written == 0 {
-                return Err(WebSocketError::Deflate);
-            }
+        let mut pass = |out: &[u8]| {
+            sink(out);
+            Ok(())
+        };
+        while inflate(&mut self.inflate, &mut input, &mut pass).map_err(|_| WebSocketError::Deflate)? {
+            // A final block (RFC 7692 7.2.3.4); the data after it starts with an empty window.
+            self.inflate.reset(false);
         }
+        Ok(())
     }
 
     /// Ends a message (RFC 7692 7.2.2).

@@ -189,16 +189,8 @@ async fn list(client: &PooledClient, options: &ConversationOptions) -> Result<Ve
     );
     let parent = options.parent.as_deref().map(clean);
     let (from, to) = options.during.map(|(from, to)| (micros(from), micros(to))).unzip();
-    let mut at = match &options.after {
-        // Before any text.
-        None => (i64::MAX, "\u{10ffff}".to_owned()),
-        Some(id) => {
-            let id = clean(id);
-            let updated = client.query_opt("SELECT updated FROM conversations WHERE id = $1", &[&id]).await?;
-            // A conversation that was deleted meanwhile: the page starts from the newest.
-            (updated.map_or(i64::MAX, |row| row.get(0)), id)
-        }
-    };
+    let (updated, id) = options.start();
+    let mut at = (updated, clean(id));
     let mut selected = Vec::new();
     loop {
         let rows = query(client, &sql, &[&parent, &at.0, &at.1, &from, &to]).await?;

@@ -63,7 +63,6 @@ impl ObjectUrl {
     }
 
     /// The place `name` below this one.
-    #[must_use]
     pub fn join(&self, name: &str) -> Self {
         let mut below = self.clone();
         match &mut below.folder {

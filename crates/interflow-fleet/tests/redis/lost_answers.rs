@@ -13,7 +13,7 @@ use interflow_limits::{AdmissionRejection, Quota, SharedFailureMode, UsageLimite
 use interflow_types::CallUsage;
 use interflow_types::units::HumanDuration;
 
-use crate::{ASK, Server, config, limits, subject};
+use crate::{ASK, Commit as _, Server, config, limits, subject};
 
 /// A way to the server on which answers can be lost or held back.
 struct Road {
@@ -142,7 +142,13 @@ async fn a_request_that_was_refused_for_want_of_an_answer_leaves_nothing_counted
     let road = Road::to(&server);
     let mut config = config(&road.url(), SharedFailureMode::Closed, one_slot_and_budgets());
     config.shared.timeout = HumanDuration::from_millis(300);
-    let l = UsageLimiter::new(&config, std::path::Path::new("/"), &RedisConnections).unwrap();
+    let l = UsageLimiter::with_deps(
+        &config,
+        std::path::Path::new("/"),
+        &RedisConnections,
+        interflow_limits::LimiterDeps::default(),
+    )
+    .unwrap();
     let before = used_before(&l).await;
     road.answers.held.store(true, SeqCst);
     assert!(matches!(l.admit(subject(), ASK).await, Err(AdmissionRejection::Unavailable(_))));

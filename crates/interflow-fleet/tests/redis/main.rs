@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use interflow_fleet::RedisConnections;
 use interflow_limits::{
-    AdmissionRejection, CountBy, Quota, QuotaConfig, RequestAttributes, RuleConfig, SharedFailureMode,
-    SharedQuotaConfig, UsageEstimate, UsageLimiter,
+    AdmissionRejection, CountBy, DeploymentUsage, Quota, QuotaConfig, RequestAttributes, RuleConfig, SharedFailureMode,
+    SharedQuotaConfig, UsageEstimate, UsageLimiter, UsageReservation,
 };
 use interflow_testkit::TestCa;
 use interflow_types::CallUsage;
@@ -114,7 +114,13 @@ fn launch(port: u16, dir: &Path, tls: bool) -> Option<Child> {
 }
 
 fn limits(url: &str, failure: SharedFailureMode, allow: Quota) -> Arc<UsageLimiter> {
-    UsageLimiter::new(&config(url, failure, allow), Path::new("/"), &RedisConnections).unwrap()
+    UsageLimiter::with_deps(
+        &config(url, failure, allow),
+        Path::new("/"),
+        &RedisConnections,
+        interflow_limits::LimiterDeps::default(),
+    )
+    .unwrap()
 }
 
 /// Limits at a TLS server, with the files of its folder; `change` may edit the configuration first.
@@ -129,7 +135,7 @@ fn limits_over_tls(
     (shared.ca, shared.certificate, shared.key) =
         (Some("ca.pem".into()), Some("cert.pem".into()), Some("key.pem".into()));
     change(shared);
-    UsageLimiter::new(&config, dir, &RedisConnections).unwrap()
+    UsageLimiter::with_deps(&config, dir, &RedisConnections, interflow_limits::LimiterDeps::default()).unwrap()
 }
 
 fn config(url: &str, failure: SharedFailureMode, allow: Quota) -> QuotaConfig {
@@ -157,7 +163,19 @@ const ASK: UsageEstimate = UsageEstimate {
     is_uncounted: false,
     images: 0,
     characters: 0,
+    tier: None,
 };
+
+trait Commit {
+    /// Ends a request that used these tokens at a deployment that is not known.
+    fn commit(self, tokens: &CallUsage);
+}
+
+impl Commit for UsageReservation {
+    fn commit(self, tokens: &CallUsage) {
+        self.commit_all(&[DeploymentUsage { tokens: *tokens, ..DeploymentUsage::default() }]);
+    }
+}
 
 fn budget(tokens: u64) -> Quota {
     Quota { tokens_per_day: Some(tokens), ..Quota::default() }
@@ -251,7 +269,7 @@ async fn unreachable_redis_over_tls_admits_requests_if_failures_do() {
 }
 
 /// Waits until a request is admitted.
-async fn admitted(l: &Arc<UsageLimiter>) -> interflow_limits::UsageReservation {
+async fn admitted(l: &Arc<UsageLimiter>) -> UsageReservation {
     let until = Instant::now() + Duration::from_secs(10);
     loop {
         match l.admit(subject(), ASK).await {
@@ -323,7 +341,9 @@ async fn unresponsive_redis_costs_one_timeout() {
     let url = format!("redis://{}", silent.local_addr().unwrap());
     let mut config = limits(&url, SharedFailureMode::Open, budget(1)).config();
     config.shared.timeout = HumanDuration::from_millis(200);
-    let l = UsageLimiter::new(&config, Path::new("/"), &RedisConnections).unwrap();
+    let l =
+        UsageLimiter::with_deps(&config, Path::new("/"), &RedisConnections, interflow_limits::LimiterDeps::default())
+            .unwrap();
     let asked = Instant::now();
     for _ in 0..5 {
         assert!(l.admit(subject(), ASK).await.is_ok());
@@ -346,7 +366,9 @@ async fn redis_counters_behave_like_in_memory_counters() {
     let shared = limits(&server.url(), SharedFailureMode::Closed, allow.clone());
     let mut config = shared.config();
     config.shared.redis = None;
-    let memory = UsageLimiter::new(&config, Path::new("/"), &RedisConnections).unwrap();
+    let memory =
+        UsageLimiter::with_deps(&config, Path::new("/"), &RedisConnections, interflow_limits::LimiterDeps::default())
+            .unwrap();
     let mut told = Vec::new();
     for l in [&shared, &memory] {
         let mut steps = Vec::new();
@@ -383,7 +405,13 @@ async fn settled(l: &UsageLimiter, slots: f64) {
 #[tokio::test]
 async fn holder() {
     let Ok(url) = std::env::var(HOLDER) else { return };
-    let l = UsageLimiter::new(&slots(&url, 1), Path::new("/"), &RedisConnections).unwrap();
+    let l = UsageLimiter::with_deps(
+        &slots(&url, 1),
+        Path::new("/"),
+        &RedisConnections,
+        interflow_limits::LimiterDeps::default(),
+    )
+    .unwrap();
     let _grant = l.admit(subject(), ASK).await.unwrap();
     println!("held;");
     std::future::pending::<()>().await;
@@ -469,7 +497,13 @@ async fn a_slot_is_held_beyond_its_expiry_while_its_process_lives() {
     let mut view = SlotView::new(&server);
     let expiry = view.expiries()[0];
     view.until("the first expiry", |_, now| now > expiry);
-    let l = UsageLimiter::new(&slots(&server.url(), 1), Path::new("/"), &RedisConnections).unwrap();
+    let l = UsageLimiter::with_deps(
+        &slots(&server.url(), 1),
+        Path::new("/"),
+        &RedisConnections,
+        interflow_limits::LimiterDeps::default(),
+    )
+    .unwrap();
     assert_eq!(refused(&l).await, "concurrent");
 }
 
@@ -477,7 +511,13 @@ async fn a_slot_is_held_beyond_its_expiry_while_its_process_lives() {
 async fn a_slot_of_a_killed_process_expires() {
     let Some(server) = Server::start() else { return };
     let holder = Holder::start(&server);
-    let l = UsageLimiter::new(&slots(&server.url(), 1), Path::new("/"), &RedisConnections).unwrap();
+    let l = UsageLimiter::with_deps(
+        &slots(&server.url(), 1),
+        Path::new("/"),
+        &RedisConnections,
+        interflow_limits::LimiterDeps::default(),
+    )
+    .unwrap();
     assert_eq!(refused(&l).await, "concurrent");
     drop(holder);
     admitted(&l).await;
@@ -486,7 +526,13 @@ async fn a_slot_of_a_killed_process_expires() {
 #[tokio::test(flavor = "multi_thread")]
 async fn renewals_leave_a_released_slot_free() {
     let Some(server) = Server::start() else { return };
-    let l = UsageLimiter::new(&slots(&server.url(), 2), Path::new("/"), &RedisConnections).unwrap();
+    let l = UsageLimiter::with_deps(
+        &slots(&server.url(), 2),
+        Path::new("/"),
+        &RedisConnections,
+        interflow_limits::LimiterDeps::default(),
+    )
+    .unwrap();
     let _kept = l.admit(subject(), ASK).await.unwrap();
     let released = l.admit(subject(), ASK).await.unwrap();
     assert_eq!(refused(&l).await, "concurrent");

@@ -8,7 +8,7 @@ use interflow_fleet::RedisConnections;
 use interflow_limits::{AdmissionRejection, Quota, SharedFailureMode, UsageEstimate, UsageLimiter, UsageReservation};
 use interflow_types::CallUsage;
 
-use crate::{Server, limits, subject};
+use crate::{Commit as _, Server, limits, subject};
 
 const OPEN: UsageEstimate = UsageEstimate {
     input: 10,
@@ -18,6 +18,7 @@ const OPEN: UsageEstimate = UsageEstimate {
     is_uncounted: false,
     images: 0,
     characters: 0,
+    tier: None,
 };
 /// $0.08 at $10 per million output tokens.
 static USED: LazyLock<CallUsage> = LazyLock::new(|| CallUsage { output: 8_000, ..CallUsage::default() });
@@ -27,7 +28,9 @@ fn both(server: &Server, allow: Quota) -> [Arc<UsageLimiter>; 2] {
     let shared = limits(&server.url(), SharedFailureMode::Closed, allow);
     let mut config = shared.config();
     config.shared.redis = None;
-    let memory = UsageLimiter::new(&config, Path::new("/"), &RedisConnections).unwrap();
+    let memory =
+        UsageLimiter::with_deps(&config, Path::new("/"), &RedisConnections, interflow_limits::LimiterDeps::default())
+            .unwrap();
     [shared, memory]
 }
 

@@ -6,8 +6,13 @@ use crate::rules::{CountBy, Quota, ServedModel};
 
 fn limits(allow: Quota) -> Arc<UsageLimiter> {
     let rule = RuleConfig { name: "all".into(), count_by: CountBy::Global, allow, ..RuleConfig::default() };
-    UsageLimiter::new(&QuotaConfig { rule: vec![rule], ..QuotaConfig::default() }, Path::new("/"), &crate::NoRedis)
-        .unwrap()
+    UsageLimiter::with_deps(
+        &QuotaConfig { rule: vec![rule], ..QuotaConfig::default() },
+        Path::new("/"),
+        &crate::NoRedis,
+        crate::LimiterDeps::default(),
+    )
+    .unwrap()
 }
 
 fn subject() -> RequestAttributes {
@@ -22,7 +27,15 @@ const ASK: UsageEstimate = UsageEstimate {
     is_uncounted: false,
     characters: 0,
     images: 0,
+    tier: None,
 };
+
+impl UsageReservation {
+    /// As `commit_all`, for one deployment that is not known.
+    pub fn commit(self, tokens: &CallUsage) {
+        self.commit_all(&[DeploymentUsage { tokens: *tokens, ..DeploymentUsage::default() }]);
+    }
+}
 
 #[tokio::test]
 async fn dropped_reservation_releases_its_slot_and_keeps_its_estimate() {
@@ -49,6 +62,27 @@ async fn cost_is_computed_from_the_price_list() {
     let Err(AdmissionRejection::Limit { wait, .. }) = l.admit(subject(), big).await else { panic!("let in") };
     assert!(wait <= Duration::from_secs(86_400) && wait > Duration::ZERO);
     assert_eq!(l.usage().rows()[0].dollars, 0.0075);
+}
+
+#[tokio::test]
+async fn the_level_of_service_that_is_asked_for_is_reserved_unless_the_standard_price_is_higher() {
+    let asked =
+        |tier, max_output| UsageEstimate { max_output: Some(max_output), tier: Some(tier), ..UsageEstimate::default() };
+    let subject = || RequestAttributes { model: Some("gpt-6.1-sol".into()), ..subject() };
+    for (tier, used) in [
+        (ServiceTier::Ultrafast, 6.0),
+        (ServiceTier::Priority, 2.0),
+        (ServiceTier::Flex, 1.0),
+        (ServiceTier::Standard, 1.0),
+        (ServiceTier::Other, 1.0),
+    ] {
+        let l = limits(Quota { money_per_day: Some(10.0), ..Quota::default() });
+        // 100,000 tokens at 10 dollars per million.
+        let first = l.admit(subject(), asked(tier, 100_000)).await.unwrap();
+        assert_eq!(l.snapshot(&subject()).await.unwrap()[0].used, used, "{tier:?}");
+        assert_eq!(l.admit(subject(), asked(tier, 100_000)).await.is_ok(), used < 6.0, "{tier:?}");
+        first.commit(&CallUsage::default());
+    }
 }
 
 #[tokio::test]
@@ -122,7 +156,13 @@ async fn model_without_a_price_is_refused_where_money_is_counted_unless_the_oper
 
 #[tokio::test]
 async fn without_rules_requests_are_admitted_and_counted() {
-    let l = UsageLimiter::new(&QuotaConfig::default(), Path::new("/"), &crate::NoRedis).unwrap();
+    let l = UsageLimiter::with_deps(
+        &QuotaConfig::default(),
+        Path::new("/"),
+        &crate::NoRedis,
+        crate::LimiterDeps::default(),
+    )
+    .unwrap();
     l.admit(subject(), ASK).await.unwrap().commit(&CallUsage { input: 1, ..CallUsage::default() });
     assert_eq!(l.usage().rows()[0].requests, 1);
 }

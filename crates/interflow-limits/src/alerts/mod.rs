@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use interflow_files::resolve_secret_ref;
-use interflow_types::{HttpClient, Timestamp};
+use interflow_types::{HttpClient, Timestamp, random_bytes};
 use parking_lot::Mutex;
 
 use crate::admission::UsageLimiter;
@@ -191,7 +191,9 @@ impl AlertSender {
         if self.sent.lock().contains(&name) {
             return false;
         }
-        let is_first = match store.take(&[once], "").await {
+        // Each has a lease of its own: a shared store admits a lease that it knows without counting it again.
+        let lease = format!("alert-{:032x}", u128::from_ne_bytes(random_bytes()));
+        let is_first = match store.take(&[once], &lease).await {
             Ok(taken) => taken.is_ok(),
             Err(e) => {
                 tracing::warn!("limits: an alert could not be counted, and is not sent yet: {e}");

@@ -1,5 +1,6 @@
 //! Tests of budget alerts.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -10,6 +11,7 @@ use super::*;
 use crate::admission::{LimiterDeps, UsageEstimate};
 use crate::budget_file::BudgetFile;
 use crate::config::{QuotaConfig, RuleConfig};
+use crate::counter_store::{BudgetPeriod, CounterFuture, CounterValue, MemoryCounterStore, TakeResult};
 use crate::rules::Quota;
 
 /// Records what is posted, and answers with the statuses in turn, then with 200.
@@ -148,6 +150,50 @@ async fn posts_are_repeated_after_server_errors_and_given_up_after_refusals() {
     while sender.stats() != (AlertStats { sent: 1, failed: 1, dropped: 0 }) {
         assert!(Instant::now() < end, "{:?}", sender.stats());
         tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Counters that remember leases, as those in Redis do: a lease that is known takes nothing, and is admitted.
+struct LeasedStore(MemoryCounterStore, Mutex<BTreeSet<String>>);
+
+impl CounterStore for LeasedStore {
+    fn take<'a>(&'a self, asks: &'a [CounterRequest], lease: &'a str) -> CounterFuture<'a, TakeResult> {
+        match self.1.lock().insert(lease.to_owned()) {
+            true => self.0.take(asks, lease),
+            false => Box::pin(std::future::ready(Ok(Ok(())))),
+        }
+    }
+
+    fn commit<'a>(
+        &'a self,
+        asks: &'a [CounterRequest],
+        lease: &'a str,
+        used: &'a [u64],
+        age: Duration,
+    ) -> CounterFuture<'a, ()> {
+        self.0.commit(asks, lease, used, age)
+    }
+
+    fn read<'a>(&'a self, asks: &'a [CounterRequest]) -> CounterFuture<'a, Vec<CounterValue>> {
+        self.0.read(asks)
+    }
+}
+
+#[tokio::test]
+async fn of_replicas_that_share_counters_one_sends_an_alert() {
+    let store = LeasedStore(MemoryCounterStore::new(Duration::from_secs(60)), Mutex::default());
+    let budget = CounterRequest {
+        rule: "all".into(),
+        who: "all".into(),
+        counter: CounterLimit::TokenBudget { max: 100, period: BudgetPeriod::Month },
+        cost: 0,
+        least: 0,
+    };
+    let [first, second] = [(); 2].map(|()| AlertSender::new(Arc::new(Receiver::default())));
+    for threshold in [50, 80] {
+        assert!(first.is_first(&store, &budget, threshold).await);
+        assert!(!second.is_first(&store, &budget, threshold).await);
+        assert!(!first.is_first(&store, &budget, threshold).await);
     }
 }
 

@@ -70,7 +70,6 @@ impl Quota {
     }
 
     /// These limits, with those that are set in `change` in place of their own.
-    #[must_use]
     pub fn changed(self, change: Self) -> Self {
         Self {
             requests: change.requests.or(self.requests),

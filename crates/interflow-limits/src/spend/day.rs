@@ -21,6 +21,8 @@ pub(super) struct Day {
     pub rows: HashMap<SpendAccount, Row>,
     /// Whether the file differs.
     pub is_changed: bool,
+    /// The writer whose sums these are in the database; empty without one.
+    pub writer: String,
 }
 
 pub(crate) fn today() -> Date {

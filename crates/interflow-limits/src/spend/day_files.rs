@@ -22,13 +22,10 @@ struct LedgerLine {
 
 pub(super) type DayRows = HashMap<SpendAccount, UsageSums>;
 
-pub(super) fn day_path(folder: &Path, date: Date) -> PathBuf {
-    folder.join(format!("{date}.jsonl"))
-}
-
-/// The file of the sums of a writer that wait for the database.
-pub(super) fn waiting_path(folder: &Path, date: Date, writer: &str) -> PathBuf {
-    folder.join(format!("{date}.{writer}.jsonl"))
+/// The file of a day: of the sums of a writer if they wait for the database, else the writer is empty.
+pub(super) fn day_path(folder: &Path, date: Date, writer: &str) -> PathBuf {
+    let dot = if writer.is_empty() { "" } else { "." };
+    folder.join(format!("{date}{dot}{writer}.jsonl"))
 }
 
 /// Files of a ledger on this machine alone.

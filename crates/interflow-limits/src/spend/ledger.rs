@@ -11,10 +11,8 @@ use jiff::civil::Date;
 use parking_lot::Mutex;
 
 use super::day::{Day, Row, today};
-use super::day_files::{
-    DayRows, day_files, day_path, read_days, read_rows, remove_old_file, set_aside, waiting_path, write_rows,
-};
-use super::shared_sums::{SharedSums, SpendDatabase};
+use super::day_files::{DayRows, day_files, day_path, read_days, read_rows, remove_old_file, set_aside, write_rows};
+use super::shared_sums::{SharedSums, SpendDatabase, new_writer};
 use super::{SpendAccount, SpendError, SpendQuery, SpendReport, UsageSums};
 
 /// Bound on the rows of a day: clients choose tags. Further requests are summed without tags and model.
@@ -39,25 +37,36 @@ impl SpendLedger {
     /// Continues the ledger in this folder. A file of today that cannot be read is renamed with an error, and the day
     /// begins anew.
     pub fn open(folder: PathBuf, keep: Duration) -> Arc<Self> {
-        let (today, path) = (today(), day_path(&folder, today()));
-        let rows = read_rows(&path).unwrap_or_else(|e| {
-            let aside = set_aside(&path);
-            tracing::error!("limits: {e}; it is set aside as {}, and the spend of today begins anew", aside.display());
-            DayRows::new()
-        });
-        let rows = rows.into_iter().map(|(account, sums)| (account, Row { sums, is_sent: false })).collect();
-        let days = BTreeMap::from([(today, Day { rows, is_changed: false })]);
-        Self::new(folder, days, keep, None)
+        let (ledger, today) = (Self::new(folder, keep, None), today());
+        let day = ledger.begun_day(today);
+        ledger.days.lock().insert(today, day);
+        ledger
     }
 
     /// Begins a ledger whose sums go to a database that replicas share. What was in this folder before goes there too.
     pub fn open_shared(folder: &Path, keep: Duration, database: Arc<dyn SpendDatabase>) -> Arc<Self> {
         let shared = SharedSums::new(folder, database);
-        Self::new(shared.folder().to_owned(), BTreeMap::new(), keep, Some(shared))
+        Self::new(shared.folder().to_owned(), keep, Some(shared))
     }
 
-    fn new(folder: PathBuf, days: BTreeMap<Date, Day>, keep: Duration, shared: Option<SharedSums>) -> Arc<Self> {
-        Arc::new(Self { folder, days: Mutex::new(days), keep: Mutex::new(keep), writing: Mutex::default(), shared })
+    fn new(folder: PathBuf, keep: Duration, shared: Option<SharedSums>) -> Arc<Self> {
+        Arc::new(Self { folder, days: Mutex::default(), keep: Mutex::new(keep), writing: Mutex::default(), shared })
+    }
+
+    /// A day that is not in memory. It may have begun before: a clock that was set ahead and back returns to it.
+    fn begun_day(&self, date: Date) -> Day {
+        if self.shared.is_some() {
+            // The database keeps the largest sums of a writer, so what comes now is another one's.
+            return Day { writer: new_writer(), ..Day::default() };
+        }
+        let path = day_path(&self.folder, date, "");
+        let rows = read_rows(&path).unwrap_or_else(|e| {
+            let aside = set_aside(&path);
+            tracing::error!("limits: {e}; it is set aside as {}, and the spend of {date} begins anew", aside.display());
+            DayRows::new()
+        });
+        let rows = rows.into_iter().map(|(account, sums)| (account, Row { sums, is_sent: false })).collect();
+        Day { rows, ..Day::default() }
     }
 
     /// Sends new sums to the database from now on, on a thread of its own, until the ledger is dropped. Without a
@@ -86,8 +95,8 @@ impl SpendLedger {
 
     /// Adds a request.
     pub(crate) fn record(&self, account: SpendAccount, sums: UsageSums) {
-        let mut days = self.days.lock();
-        let day = days.entry(today()).or_default();
+        let (mut days, today) = (self.days.lock(), today());
+        let day = days.entry(today).or_insert_with(|| self.begun_day(today));
         let is_full = day.rows.len() >= MAX_ROWS && !day.rows.contains_key(&account);
         let account = match is_full {
             true => SpendAccount { model: Some("other".into()), tags: Arc::default(), ..account },
@@ -102,25 +111,22 @@ impl SpendLedger {
     /// Writes what changed since the last time to this machine's files. An error is logged, and the next call tries again.
     pub fn write(&self) {
         let _alone = self.writing.lock();
-        let changed: Vec<(Date, DayRows)> = {
+        let changed: Vec<(Date, PathBuf, DayRows)> = {
             let mut days = self.days.lock();
             let changed = |(date, day): (&Date, &mut Day)| {
+                let path = day_path(&self.folder, *date, &day.writer);
                 let rows = || day.rows.iter().map(|(account, row)| (account.clone(), row.sums)).collect();
-                std::mem::take(&mut day.is_changed).then(|| (*date, rows()))
+                std::mem::take(&mut day.is_changed).then(|| (*date, path, rows()))
             };
             days.iter_mut().filter_map(changed).collect()
         };
         let mut failed = false;
-        for (date, rows) in changed {
-            let path = match &self.shared {
-                Some(shared) => waiting_path(&self.folder, date, shared.writer()),
-                None => day_path(&self.folder, date),
-            };
+        for (date, path, rows) in changed {
             let is_new = !path.exists();
             if let Err(e) = write_rows(&path, rows) {
                 failed = true;
                 tracing::error!("limits: the spend of {date} cannot be kept in {}: {e}", self.folder.display());
-                self.days.lock().entry(date).or_default().is_changed = true;
+                self.days.lock().get_mut(&date).into_iter().for_each(|day| day.is_changed = true);
             } else if is_new && self.shared.is_none() {
                 self.remove_old();
             }
@@ -184,5 +190,14 @@ fn send_periodically(ledger: &Weak<SpendLedger>) {
         let _ = current.send();
         drop(current);
         std::thread::sleep(SEND_INTERVAL);
+    }
+}
+
+#[cfg(test)]
+impl SpendLedger {
+    /// Forgets all days, as after a time at which the clock was set ahead.
+    pub(super) fn forget_days(&self) {
+        self.write();
+        self.days.lock().clear();
     }
 }

@@ -1,6 +1,6 @@
-//! Sums of replicas in a database that they share. Every process is a writer with a name of its own, and stores its sums
-//! of a day and an account in place of those that it stored before: a call that is repeated counts once, and reports add
-//! the writers up. Until the database has them, sums wait in files, also those of processes that ended.
+//! Sums of replicas in a database that they share. Every process is a writer with a name of its own for each day, and
+//! stores its sums of a day and an account in place of those that it stored before: a call that is repeated counts once,
+//! and reports add the writers up. Until the database has them, sums wait in files, also those of processes that ended.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,7 +13,7 @@ use jiff::civil::Date;
 use parking_lot::Mutex;
 
 use super::day::{Day, today};
-use super::day_files::{day_files, parse_rows, read_file, remove_old_file, set_aside, waiting_files, waiting_path};
+use super::day_files::{day_files, day_path, parse_rows, read_file, remove_old_file, set_aside, waiting_files};
 use super::{SpendAccount, SpendBy, SpendQuery, UsageSums};
 
 /// The folder of files that wait for the database, in that of the ledger.
@@ -43,7 +43,6 @@ pub trait SpendDatabase: Send + Sync {
 pub(super) struct SharedSums {
     database: Arc<dyn SpendDatabase>,
     folder: PathBuf,
-    writer: String,
     sending: Mutex<SendState>,
 }
 
@@ -58,15 +57,11 @@ impl SharedSums {
     pub fn new(ledger: &Path, database: Arc<dyn SpendDatabase>) -> Self {
         let folder = ledger.join(WAITING);
         import(ledger, &folder);
-        Self { database, folder, writer: new_writer(), sending: Mutex::default() }
+        Self { database, folder, sending: Mutex::default() }
     }
 
     pub fn folder(&self) -> &Path {
         &self.folder
-    }
-
-    pub fn writer(&self) -> &str {
-        &self.writer
     }
 
     pub fn send(&self, days: &Mutex<BTreeMap<Date, Day>>, first_kept: Option<Date>) -> Result<(), String> {
@@ -105,19 +100,19 @@ impl SharedSums {
 
     /// Sends rows that changed since they were sent.
     fn send_memory(&self, days: &Mutex<BTreeMap<Date, Day>>) -> Result<(), String> {
-        let unsent: Vec<(Date, Vec<(SpendAccount, UsageSums)>)> = {
+        let unsent: Vec<(Date, String, Vec<_>)> = {
             let days = days.lock();
             let unsent = |day: &Day| {
                 let rows = day.rows.iter().filter(|(_, row)| !row.is_sent);
                 rows.map(|(account, row)| (account.clone(), row.sums)).collect()
             };
-            days.iter().map(|(date, day)| (*date, unsent(day))).collect()
+            days.iter().map(|(date, day)| (*date, day.writer.clone(), unsent(day))).collect()
         };
-        for (date, rows) in unsent {
+        for (date, writer, rows) in unsent {
             for batch in rows.chunks(BATCH) {
-                self.put(date, &self.writer, batch)?;
+                self.put(date, &writer, batch)?;
                 let mut days = days.lock();
-                let Some(day) = days.get_mut(&date) else { continue };
+                let Some(day) = days.get_mut(&date).filter(|day| day.writer == writer) else { continue };
                 for (account, sums) in batch {
                     if let Some(row) = day.rows.get_mut(account) {
                         row.is_sent = row.sums == *sums;
@@ -131,7 +126,7 @@ impl SharedSums {
     /// Sends files of earlier processes and days, and removes them.
     fn send_files(&self, days: &Mutex<BTreeMap<Date, Day>>, first_kept: Option<Date>) -> Result<(), String> {
         for (date, writer, path) in waiting_files(&self.folder)? {
-            if writer == self.writer && days.lock().contains_key(&date) {
+            if days.lock().get(&date).is_some_and(|day| day.writer == writer) {
                 continue;
             }
             if first_kept.is_some_and(|first| date < first) {
@@ -179,7 +174,7 @@ impl SharedSums {
 }
 
 /// A name that no other process has, and that is not derived from the machine's: data directories are copied.
-fn new_writer() -> String {
+pub(super) fn new_writer() -> String {
     format!("{:032x}", fastrand::u128(..))
 }
 
@@ -194,9 +189,8 @@ fn import(ledger: &Path, waiting: &Path) {
         return;
     }
     let writer = new_writer();
-    let moved = fs::create_dir_all(waiting).and_then(|()| {
-        files.iter().try_for_each(|(date, path)| fs::rename(path, waiting_path(waiting, *date, &writer)))
-    });
+    let moved = fs::create_dir_all(waiting)
+        .and_then(|()| files.iter().try_for_each(|(date, path)| fs::rename(path, day_path(waiting, *date, &writer))));
     match moved {
         Ok(()) => tracing::info!(
             "limits: the spend of {} days in {} moves to the database of record.store",

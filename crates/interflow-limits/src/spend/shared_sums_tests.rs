@@ -130,6 +130,19 @@ fn an_outage_and_lost_answers_lose_nothing_and_count_nothing_twice() {
 }
 
 #[test]
+fn a_day_that_the_clock_returns_to_keeps_what_was_sent() {
+    let (home, database) = (tempfile::tempdir().unwrap(), Arc::<FakeDatabase>::default());
+    let shared = ledger(home.path(), &database);
+    shared.record(account("ann"), dollars(4));
+    assert_eq!(total(&shared), (1, 4.0));
+    shared.record(account("ann"), dollars(1));
+    shared.forget_days();
+    shared.record(account("ann"), dollars(2));
+    assert_eq!(total(&shared), (3, 7.0));
+    assert_eq!(files(&home.path().join("waiting")), 1, "what is sent of the day before it was forgotten is removed");
+}
+
+#[test]
 fn a_copied_data_directory_counts_once() {
     let (home, copy, database) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), Arc::default());
     let first = ledger(home.path(), &database);

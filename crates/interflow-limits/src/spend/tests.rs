@@ -66,6 +66,20 @@ fn spend_is_summed_by_columns_and_survives_a_restart() {
 }
 
 #[test]
+fn a_day_that_the_clock_returns_to_goes_on_with_its_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let ledger = SpendLedger::open(dir.path().to_owned(), KEEP);
+    for n in 1..=3 {
+        ledger.record(account("ann", "", "o3", &[]), dollars(n));
+        ledger.forget_days();
+    }
+    let total = ledger.report(&ask("key")).unwrap().total;
+    assert_eq!((total.sums.requests, total.dollars), (3, 6.0));
+    let file = fs::read_to_string(dir.path().join(format!("{}.jsonl", today()))).unwrap();
+    assert!(file.contains("\"requests\":3"), "{file}");
+}
+
+#[test]
 fn cells_are_quoted_and_never_formulas() {
     for (text, cell) in [("a", "a"), ("a,b", "\"a,b\""), ("a\"b", "\"a\"\"b\""), ("=1+1", "'=1+1"), ("@x,", "\"'@x,\"")]
     {

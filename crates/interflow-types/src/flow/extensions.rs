@@ -56,6 +56,11 @@ pub struct ResolvedNames(pub Vec<Arc<str>>);
 #[derive(Clone, Debug, Default)]
 pub struct TunnelOrigin(pub Option<Authority>);
 
+/// Where the flow's connection goes, if nothing proves that the authority is there: the address of a redirected client
+/// that names its host only in `Host`, or the host of a tunnel whose TLS names another.
+#[derive(Clone, Debug, Default)]
+pub struct DialedAuthority(pub Option<Authority>);
+
 /// Edits response heads that no stage sees: 1xx heads, and the head that accepts an upgrade.
 #[derive(Clone, Default)]
 pub struct ResponseHeadFilter(pub Option<HeadFilterFn>);

@@ -315,7 +315,6 @@ impl Flow {
 
     /// A second handle to the same flow, for a phase that runs concurrently with others. It has a copy of what is
     /// known so far, and takes the extensions until [`merge`](Self::merge) returns them.
-    #[must_use]
     pub fn fork(&mut self) -> Self {
         Self {
             id: self.id,

@@ -23,7 +23,6 @@ labelled_enum! {
 }
 
 impl Direction {
-    #[must_use]
     pub const fn opposite(self) -> Self {
         match self {
             Self::Request => Self::Response,

@@ -27,14 +27,12 @@ impl Timestamp {
     }
 
     /// Converts a [`monotonic`](Self::monotonic) timestamp to wall-clock time, for display.
-    #[must_use]
     pub fn to_wall(self) -> Self {
         // Both clocks are read now, so the result follows corrections made since the start.
         Self::shifted(self.0, Self::monotonic().0, Self::now().0)
     }
 
     /// Converts a wall-clock timestamp to [`monotonic`](Self::monotonic) time.
-    #[must_use]
     pub fn to_monotonic(self) -> Self {
         Self::shifted(self.0, Self::now().0, Self::monotonic().0)
     }
@@ -60,7 +58,6 @@ impl Timestamp {
         self.0 / 1_000_000
     }
 
-    #[must_use]
     pub fn after(self, span: Duration) -> Self {
         Self(self.0.saturating_add(Microseconds::from(span).0))
     }

@@ -107,7 +107,6 @@ impl Body {
     }
 
     /// A body whose first frames were already read, followed by the rest of it. After an error comes nothing more.
-    #[must_use]
     pub fn replay(read: Vec<Result<BodyFrame, Error>>, rest: Self) -> Self {
         Self::stream(ReplayedBody { read: read.into_iter(), rest })
     }
@@ -246,7 +245,6 @@ impl Body {
     }
 
     /// The body with an observer. One in memory becomes a stream.
-    #[must_use]
     pub fn tap(self, tap: impl BodyTap + 'static) -> Self {
         let Self::Stream(mut stream) = self else {
             return Self::stream(TappedBody { body: self, tap: Box::new(tap), over: false });
@@ -258,7 +256,6 @@ impl Body {
     }
 
     /// As [`tap`](Self::tap), for a closure.
-    #[must_use]
     pub fn inspect(self, see: impl FnMut(Option<Result<&BodyFrame, &Error>>) + Send + 'static) -> Self {
         self.tap(see)
     }

@@ -422,8 +422,6 @@ pub mod name {
     pub const EXPECT: &str = "Expect";
     /// The authority of the request's target (RFC 9110 7.2).
     pub const HOST: &str = "Host";
-    /// The schemes that the proxy accepts, in a 407 (RFC 9110 11.7.1).
-    pub const PROXY_AUTHENTICATE: &str = "Proxy-Authenticate";
     /// Credentials for the proxy, never forwarded to the origin (RFC 9110 11.7.2).
     pub const PROXY_AUTHORIZATION: &str = "Proxy-Authorization";
     /// Transfer codings, and `trailers`, that the client accepts (RFC 9110 10.1.4).
@@ -434,8 +432,6 @@ pub mod name {
     pub const TRANSFER_ENCODING: &str = "Transfer-Encoding";
     /// The protocols to switch to, for this hop only (RFC 9110 7.8).
     pub const UPGRADE: &str = "Upgrade";
-    /// The proxies that a message has passed, by which loops are found (RFC 9110 7.6.3).
-    pub const VIA: &str = "Via";
 }
 
 #[cfg(test)]

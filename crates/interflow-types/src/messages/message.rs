@@ -158,7 +158,6 @@ impl ResponseHead {
     ///
     /// # Panics
     /// If name or value is malformed.
-    #[must_use]
     pub fn with_header(mut self, name: &str, value: impl AsRef<[u8]>) -> Self {
         self.headers.append(name, value).expect("fields of local responses are well formed");
         self
