@@ -93,6 +93,8 @@ pub(crate) struct ScanState<'t> {
     pub names: &'t NameWeights,
     /// What a model says of the text, if there is one.
     pub model: Option<&'t ModelVotes>,
+    /// Where the value of a JSON member begins, whose name is before it; `usize::MAX` elsewhere.
+    pub member_value: usize,
     pub found: &'t mut Vec<Finding>,
     pub runs: ByteRunCache,
     /// The words of the text by language, counted when a name depends on it.
@@ -104,7 +106,6 @@ impl<'t> ScanState<'t> {
         &self.tokens.list
     }
 
-    #[inline]
     pub fn token(&self, i: usize) -> Option<&'t WordToken> {
         #[cfg(test)]
         steps::count(1);
@@ -118,7 +119,6 @@ impl<'t> ScanState<'t> {
     }
 
     /// Whether to stop, since nobody waits for the result; the flag is read once per [`STOP_CHECK_INTERVAL`] tokens.
-    #[inline]
     pub fn should_stop(&self, i: usize) -> bool {
         i.is_multiple_of(STOP_CHECK_INTERVAL) && stop_flag::is_stop_requested()
     }
@@ -229,19 +229,22 @@ impl<'t> ScanState<'t> {
 
 /// The topics of the parts of a `camelCase` word: an identifier may name the value that follows.
 fn camel_topics(word: &str) -> u32 {
-    let mut topics = 0;
-    let mut from = 0;
-    let bytes = word.as_bytes();
-    for at in 1..=bytes.len() {
-        let hump = at == bytes.len() || (bytes[at].is_ascii_uppercase() && bytes[at - 1].is_ascii_lowercase());
-        if hump {
-            if let Some(part) = word.get(from..at) {
-                topics |= crate::lexicon::look_up(part).topics;
-            }
-            from = at;
+    camel_words(word).fold(0, |topics, part| topics | crate::lexicon::look_up(part).topics)
+}
+
+/// The parts of a `camelCase` word.
+pub(crate) fn camel_words(word: &str) -> impl Iterator<Item = &str> {
+    let mut rest = word;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
         }
-    }
-    topics
+        let bytes = rest.as_bytes();
+        let cut = (1..bytes.len()).find(|i| bytes[*i].is_ascii_uppercase() && bytes[i - 1].is_ascii_lowercase());
+        let (part, after) = rest.split_at(cut.unwrap_or(rest.len()));
+        rest = after;
+        Some(part)
+    })
 }
 
 /// Runs all detectors, in the order in which their findings are reported. What overlaps is resolved later.

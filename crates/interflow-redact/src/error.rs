@@ -18,9 +18,6 @@ pub enum RedactError {
     /// The text is not UTF-8; `at` is the byte offset.
     #[error("the body is not UTF-8 at byte {at}")]
     Utf8 { at: usize },
-    /// A strategy cannot be applied to a value.
-    #[error("strategy {strategy}: {reason}")]
-    Strategy { strategy: &'static str, reason: String },
     /// The vault has reached its maximum number of placeholders.
     #[error("the vault is full: {limit} placeholders in one conversation")]
     VaultFull { limit: usize },
@@ -55,7 +52,7 @@ impl From<RedactError> for interflow_types::Error {
         use interflow_types::{ErrorKind, ErrorSource};
         let (kind, blame) = match &e {
             RedactError::Json { .. } | RedactError::Utf8 { .. } => (ErrorKind::BadRequest, ErrorSource::Client),
-            RedactError::Policy(_) | RedactError::Strategy { .. } => (ErrorKind::StageFailed, ErrorSource::Config),
+            RedactError::Policy(_) => (ErrorKind::StageFailed, ErrorSource::Config),
             RedactError::Backend(_) => (ErrorKind::StageFailed, ErrorSource::Upstream),
             RedactError::Stopped => (ErrorKind::ClientGone, ErrorSource::Client),
             RedactError::OpenPlaceholder | RedactError::HeldBack { .. } => {

@@ -37,7 +37,6 @@ fn u32_at(at: usize) -> u32 {
 }
 
 /// The class of the word with this hash after [`hash::finish`]; 0 if unknown.
-#[inline]
 pub fn class_of(finished: u64) -> u16 {
     let expected = fingerprint(finished);
     let mut slot = finished as usize & (SLOTS - 1);
@@ -53,7 +52,6 @@ pub fn class_of(finished: u64) -> u16 {
     }
 }
 
-#[inline]
 pub fn entry_of(class: u16) -> LexiconEntry {
     if class == 0 {
         return LexiconEntry::default();
@@ -104,7 +102,6 @@ impl CaseFolded {
 }
 
 /// Passes the folded form of a text (lower case, no accents) to `sink` byte by byte.
-#[inline]
 pub fn fold_into(text: &str, sink: &mut impl FnMut(u8)) {
     if text.is_ascii() {
         text.bytes().for_each(|b| sink(b.to_ascii_lowercase()));

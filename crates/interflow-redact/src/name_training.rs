@@ -47,6 +47,7 @@ pub fn candidates(text: &str, weights: &NameWeights, model: Option<&[Finding]>) 
         wants: &KindFilter::default(),
         names: weights,
         model: model.as_ref(),
+        member_value: usize::MAX,
         found: &mut Vec::new(),
         runs: detect::ByteRunCache::default(),
         languages: std::cell::OnceCell::new(),

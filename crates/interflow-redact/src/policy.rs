@@ -127,7 +127,7 @@ impl Policy {
         &self.parts.name
     }
 
-    /// A fingerprint of the policy's text, for audit records and caches.
+    /// A fingerprint of the policy's text and the files that it names, for audit records and caches.
     pub fn version(&self) -> &[u8; 32] {
         &self.version
     }
@@ -169,6 +169,8 @@ pub(crate) struct PolicyParts {
     pub terms: CustomRules,
     pub ignore: IgnoreList,
     pub keys: PolicyKeys,
+    /// Over the files that the policy names, until it is built: what they hold is a part of it.
+    pub fingerprint: blake3::Hasher,
 }
 
 impl PolicyParts {
@@ -185,9 +187,14 @@ impl PolicyParts {
         for rule in self.rules.values().chain(&self.custom) {
             rule.strategies.iter().try_for_each(|(_, s)| s.check(&self.keys))?;
         }
-        let kinds = Kind::ALL.iter().map(|k| self.rules.remove(k).unwrap_or_else(|| default(*k))).collect();
+        let rule = |k: &Kind| self.rules.remove(k).unwrap_or_else(|| default(*k));
+        let kinds: Vec<KindRule> = Kind::ALL.iter().map(rule).collect();
+        if let Some(rule) = kinds.iter().find(|rule| rule.confidence > 100) {
+            return Err(RedactError::Policy(format!("the confidence {} is more than 100 percent", rule.confidence)));
+        }
         self.terms.finish()?;
-        Ok(Policy { parts: self, kinds, version: *blake3::hash(text).as_bytes() })
+        let version = *self.fingerprint.update(text).finalize().as_bytes();
+        Ok(Policy { parts: self, kinds, version })
     }
 }
 

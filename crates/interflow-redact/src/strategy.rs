@@ -37,13 +37,13 @@ pub(crate) enum RedactionStrategy {
         salt: Option<String>,
         random_salt: bool,
     },
-    /// AES-GCM under the policy's key, reversible with [`PolicyKeys::decrypt`].
+    /// AES-GCM under the policy's key: base64 of nonce, ciphertext and tag, in braces.
     Crypto,
-    /// Format-preserving encryption of digits and letters, reversible with [`PolicyKeys::fpe_decrypt`].
+    /// Format-preserving encryption of digits and letters.
     Fpe,
-    /// Masks all but the last four letters and digits.
+    /// Masks all but the last four letters and digits; of a secret, all but the last four characters.
     LastFour,
-    /// Masks all but `keep` letters and digits on one side.
+    /// Masks all but `keep` letters and digits on one side; of a secret, all but `keep` characters.
     Truncate {
         keep: usize,
         character: char,
@@ -97,9 +97,9 @@ pub(crate) enum TruncateSide {
 /// The distance of a shifted date; with `random` it is one to 730 days earlier, whatever the others are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DateShift {
-    pub days: i32,
-    pub months: i32,
-    pub years: i32,
+    pub days: i64,
+    pub months: i64,
+    pub years: i64,
     pub random: bool,
 }
 
@@ -128,33 +128,6 @@ impl PolicyKeys {
             .transpose()?;
         Ok(Self { crypto, fpe })
     }
-
-    fn crypto(&self) -> Result<&[u8]> {
-        self.crypto.as_deref().ok_or_else(|| failed("encrypt", "the policy has no crypto key"))
-    }
-
-    fn fpe(&self) -> Result<&Ff3Cipher> {
-        self.fpe.as_ref().ok_or_else(|| failed("fpe", "the policy has no fpe key and tweak"))
-    }
-
-    /// Decrypts a value of the `encrypt` strategy: base64 of nonce and ciphertext, with or without braces.
-    pub fn decrypt(&self, value: &str) -> Result<String> {
-        let failed = |reason: &str| failed("encrypt", reason);
-        let key = self.crypto()?;
-        let body = value.strip_prefix("{{").and_then(|v| v.strip_suffix("}}")).unwrap_or(value);
-        let bytes = STANDARD.decode(body).map_err(|_| failed("the value is not base64"))?;
-        let (nonce, text) = bytes.split_at_checked(12).ok_or_else(|| failed("the value is too short"))?;
-        let plain = decrypt_bytes(key, nonce, text).ok_or_else(|| failed("wrong key, or the value was changed"))?;
-        String::from_utf8(plain).map_err(|_| failed("the value is not text"))
-    }
-
-    pub fn fpe_decrypt(&self, value: &str) -> Result<String> {
-        self.fpe()?.decrypt_value(value).ok_or_else(|| failed("fpe", "the value is too short"))
-    }
-}
-
-fn failed(strategy: &'static str, reason: &str) -> RedactError {
-    RedactError::Strategy { strategy, reason: reason.to_owned() }
 }
 
 /// A hexadecimal key, or `env:NAME` that contains it.
@@ -177,15 +150,6 @@ fn encrypt(key: &[u8], nonce: &[u8], plain: &[u8]) -> Option<Vec<u8>> {
     match key.len() {
         16 => Aes128Gcm::new_from_slice(key).ok()?.encrypt(nonce, plain).ok(),
         _ => Aes256Gcm::new_from_slice(key).ok()?.encrypt(nonce, plain).ok(),
-    }
-}
-
-/// The inverse of [`encrypt`]; `None` for a wrong key or modified data.
-fn decrypt_bytes(key: &[u8], nonce: &[u8], sealed: &[u8]) -> Option<Vec<u8>> {
-    let nonce = &aes_gcm::Nonce::try_from(nonce).ok()?;
-    match key.len() {
-        16 => Aes128Gcm::new_from_slice(key).ok()?.decrypt(nonce, sealed).ok(),
-        _ => Aes256Gcm::new_from_slice(key).ok()?.decrypt(nonce, sealed).ok(),
     }
 }
 
@@ -216,7 +180,7 @@ impl RedactionStrategy {
         Self::Redact { format: Self::default_format() }
     }
 
-    /// Whether the keys that the strategy needs are present; checked when the policy is loaded.
+    /// Whether the keys that the strategy needs are present, and its numbers in range; checked when the policy is loaded.
     pub fn check(&self, keys: &PolicyKeys) -> Result<()> {
         match self {
             Self::Crypto if keys.crypto.is_none() => {
@@ -227,6 +191,12 @@ impl RedactionStrategy {
             )),
             Self::Random(RandomReplacement::From(list)) if list.is_empty() => {
                 Err(RedactError::Policy("a strategy chooses from a list that is empty".to_owned()))
+            }
+            Self::Shift(by) if date::span(by).is_none() => Err(RedactError::Policy(
+                "a strategy shifts dates by more than 19,998 years, 239,976 months or 7,304,484 days".to_owned(),
+            )),
+            Self::Mask { length: MaskLength::Fixed(10_001..), .. } => {
+                Err(RedactError::Policy("a strategy masks with more than 10,000 characters".to_owned()))
             }
             Self::Map { otherwise, .. } => otherwise.check(keys),
             _ => Ok(()),
@@ -242,7 +212,7 @@ impl RedactionStrategy {
     }
 
     /// The replacement of a value. A strategy that cannot handle the value (a date that cannot be parsed, a value too
-    /// short to encrypt) redacts it.
+    /// short or too long for `fpe`) redacts it.
     pub fn apply(&self, subject: &StrategyInput<'_>, keys: &PolicyKeys) -> Result<String> {
         let value = subject.value;
         let or_redact = |text: Option<String>| text.map_or_else(|| Self::redact().apply(subject, keys), Ok);
@@ -260,16 +230,15 @@ impl RedactionStrategy {
             Self::Random(way) => way.generate(subject)?,
             Self::Hash { salt, random_salt } => hash(value, salt.as_deref(), *random_salt)?,
             Self::Crypto => {
-                let key = keys.crypto()?;
+                let key = keys.crypto.as_deref().ok_or(RedactError::Seal)?;
                 // A random nonce for each value: equal values have different ciphertexts.
                 let nonce = random::<12>()?;
                 let sealed = encrypt(key, &nonce, value.as_bytes()).ok_or(RedactError::Seal)?;
                 format!("{{{{{}}}}}", STANDARD.encode([nonce.as_slice(), &sealed].concat()))
             }
-            // A value that is too short for safe encryption is redacted instead.
-            Self::Fpe => or_redact(keys.fpe()?.encrypt_value(value))?,
-            Self::LastFour => keep_side(value, 4, '*', TruncateSide::Trailing),
-            Self::Truncate { keep, character, side } => keep_side(value, *keep, *character, *side),
+            Self::Fpe => or_redact(keys.fpe.as_ref().and_then(|fpe| fpe.encrypt_value(value)))?,
+            Self::LastFour => keep_side(subject, 4, '*', TruncateSide::Trailing),
+            Self::Truncate { keep, character, side } => keep_side(subject, *keep, *character, *side),
             Self::Abbreviate => value
                 .split([' ', '-'])
                 .filter_map(|w| w.chars().find(|c| c.is_alphanumeric()))
@@ -295,9 +264,11 @@ impl RedactionStrategy {
     }
 }
 
-/// Masks all but `keep` characters of one side; separators are kept so that the format remains visible.
-fn keep_side(value: &str, keep: usize, mask: char, side: TruncateSide) -> String {
-    let total = value.chars().filter(|c| c.is_alphanumeric()).count();
+/// Masks all but `keep` characters of one side; separators are kept so that the format remains visible. A secret has none.
+fn keep_side(subject: &StrategyInput<'_>, keep: usize, mask: char, side: TruncateSide) -> String {
+    let value = subject.value;
+    let counts = |c: &char| c.is_alphanumeric() || subject.kind.is_secret();
+    let total = value.chars().filter(counts).count();
     // A value hardly longer than the kept part would be disclosed.
     let keep = if total <= keep { 0 } else { keep };
     let mut position = 0;
@@ -308,7 +279,7 @@ fn keep_side(value: &str, keep: usize, mask: char, side: TruncateSide) -> String
     value
         .chars()
         .map(|c| {
-            if !c.is_alphanumeric() {
+            if !counts(&c) {
                 return c;
             }
             position += 1;
@@ -317,9 +288,9 @@ fn keep_side(value: &str, keep: usize, mask: char, side: TruncateSide) -> String
         .collect()
 }
 
-/// Replaces all ASCII letters and digits after the first `keep` characters.
+/// Replaces all letters and digits after the first `keep` characters.
 fn mask_after(value: &str, keep: usize, fill: char) -> String {
-    value.chars().enumerate().map(|(i, c)| if i < keep || !c.is_ascii_alphanumeric() { c } else { fill }).collect()
+    value.chars().enumerate().map(|(i, c)| if i < keep || !c.is_alphanumeric() { c } else { fill }).collect()
 }
 
 /// SHA-256 of value and salt, in hexadecimal. A random salt makes equal values differ between sessions.
@@ -375,13 +346,17 @@ mod tests {
     use super::*;
 
     fn apply(strategy: &RedactionStrategy, value: &str) -> String {
+        apply_to(Kind::Ssn, strategy, value)
+    }
+
+    fn apply_to(kind: Kind, strategy: &RedactionStrategy, value: &str) -> String {
         let keys = PolicyKeys::from_config(
             Some("000102030405060708090a0b0c0d0e0f"),
             Some(("2DE79D232DF5585D68CE47882AE256D6", "CBD09280979564")),
         )
         .expect("keys");
         strategy
-            .apply(&StrategyInput { value, kind: Kind::Ssn, type_name: "ssn", label: "SSN", class: None }, &keys)
+            .apply(&StrategyInput { value, kind, type_name: "ssn", label: "SSN", class: None }, &keys)
             .expect("a replacement")
     }
 
@@ -402,6 +377,7 @@ mod tests {
             (RedactionStrategy::Abbreviate, "John Ronald Smith", "JRS"),
             (RedactionStrategy::Zip { keep: 3, zeros: false }, "90210-1234", "902**-****"),
             (RedactionStrategy::Zip { keep: 3, zeros: true }, "90210", "90200"),
+            (RedactionStrategy::Zip { keep: 2, zeros: false }, "９０２１０", "９０***"),
             (RedactionStrategy::ZeroLeading, "90210", "00010"),
             (
                 RedactionStrategy::Hash { salt: None, random_salt: false },
@@ -415,6 +391,18 @@ mod tests {
     }
 
     #[test]
+    fn the_signs_of_a_secret_are_masked_too() {
+        let keep = |side| RedactionStrategy::Truncate { keep: 2, character: '#', side };
+        for (strategy, masked) in [
+            (RedactionStrategy::LastFour, "*****Pq2!"),
+            (keep(TruncateSide::Leading), "X!#######"),
+            (keep(TruncateSide::Trailing), "#######2!"),
+        ] {
+            assert_eq!(apply_to(Kind::Password, &strategy, "X!9#mPq2!"), masked);
+        }
+    }
+
+    #[test]
     fn a_map_replaces_and_falls_back() {
         let table = [("Anna".to_owned(), "Berta".to_owned())].into();
         let map =
@@ -424,11 +412,13 @@ mod tests {
 
     #[test]
     fn encrypted_values_decrypt_and_differ_each_time() {
-        let keys = PolicyKeys::from_config(Some("000102030405060708090a0b0c0d0e0f"), None).expect("keys");
         let (a, b) = (apply(&RedactionStrategy::Crypto, "Anna"), apply(&RedactionStrategy::Crypto, "Anna"));
         assert_ne!(a, b);
-        assert_eq!(keys.decrypt(&a).expect("plain"), "Anna");
-        assert!(keys.decrypt("{{AAAA}}").is_err());
+        let bytes = STANDARD.decode(a.trim_matches(['{', '}'])).expect("base64");
+        let nonce = aes_gcm::Nonce::try_from(&bytes[..12]).expect("a nonce");
+        let key: Vec<u8> = (0..16).collect();
+        let plain = Aes128Gcm::new_from_slice(&key).expect("a key").decrypt(&nonce, &bytes[12..]);
+        assert_eq!(plain.expect("the key of the policy"), b"Anna");
     }
 
     #[test]
@@ -448,5 +438,14 @@ mod tests {
             RedactionStrategy::Crypto.check(&PolicyKeys::default()).is_err()
                 && RedactionStrategy::Fpe.check(&PolicyKeys::default()).is_err()
         );
+        let shift = |days, months, years| RedactionStrategy::Shift(DateShift { days, months, years, random: false });
+        for (by, is_valid) in [
+            (shift(-7_304_484, 239_976, 19_998), true),
+            (shift(7_304_485, 0, 0), false),
+            (shift(0, -239_977, 0), false),
+            (shift(0, 0, 20_000), false),
+        ] {
+            assert_eq!(by.check(&PolicyKeys::default()).is_ok(), is_valid, "{by:?}");
+        }
     }
 }

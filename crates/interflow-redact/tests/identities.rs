@@ -54,6 +54,8 @@ fn numbers_of_the_americas() {
         ("RFC {}", Kind::Rfc, "VECJ880326XXX", ""),
         ("RUT {}", Kind::Rut, "7.654.321-6", "7.654.321-5"),
         ("CUIT {}", Kind::Cuit, "20-12345678-6", "20-12345678-7"),
+        ("CUIT {}", Kind::Cuit, "25-12345678-8", "26-12345678-5"),
+        ("RUT {}", Kind::Rut, "10.000.013-K", "10.000.014-K"),
     ]);
 }
 
@@ -70,6 +72,10 @@ fn numbers_of_western_europe() {
         ("London {}", Kind::ZipCode, "SW1A 1AA", ""),
         ("NIF {}", Kind::Dni, "55555555K", "55555555A"),
         ("DNI {}", Kind::Dni, "11111111-H", "11111111-A"),
+        ("DNI {}", Kind::Dni, "12.345.678-Z", "12.345.678-A"),
+        ("she has {}", Kind::Dni, "12.345.678-Z", "1.234.567-Z"),
+        ("DNI {}", Kind::Dni, "12345678-z", "12345678-a"),
+        ("build {}", Kind::Dni, "12345678-Z", "12345678-z"),
         ("NIE {}", Kind::Nie, "X9613851N", "X9613851M"),
         ("NIE {}", Kind::Nie, "Z8078221M", "Z8078221N"),
         ("codice fiscale {}", Kind::CodiceFiscale, "AAAAAA00B11C333Y", "AAAAAA00B11C333N"),
@@ -79,6 +85,8 @@ fn numbers_of_western_europe() {
         ("passaporto {}", Kind::Passport, "AA1234567", ""),
         ("numéro de sécurité sociale {}", Kind::Nir, "2 55 08 14 168 025 38", "2 55 08 14 168 025 39"),
         ("NIR {}", Kind::Nir, "255081416802538", "255081416802539"),
+        ("NIR {}", Kind::Nir, "255082A16802696", "255082A16802697"),
+        ("NIR {}", Kind::Nir, "2 55 08 2A 168 026 96", "2 55 08 2A 168 026 97"),
         ("SIREN {}", Kind::CompanyNumber, "732 829 320", "732 829 321"),
         ("Steuer-ID {}", Kind::SteuerId, "86095742719", "86095742718"),
         ("Steuernummer {}", Kind::TaxNumber, "181/815/08155", ""),
@@ -94,6 +102,7 @@ fn numbers_of_western_europe() {
         ("rijksregisternummer {}", Kind::BeNationalNumber, "85.07.30-033.28", "85.07.30-033.29"),
         ("AHV {}", Kind::Ahv, "756.9217.0769.85", "756.9217.0769.86"),
         ("NIF {}", Kind::PtNif, "123456789", "123456788"),
+        ("NIF {}", Kind::PtNif, "451234561", "451234562"),
         ("PPS number {}", Kind::Pps, "1234567FA", "1234567GA"),
     ]);
 }
@@ -103,6 +112,8 @@ fn numbers_of_northern_and_eastern_europe() {
     check(&[
         ("personnummer {}", Kind::Personnummer, "811218-9876", "811218-9875"),
         ("personnummer {}", Kind::Personnummer, "19811218-9876", "19811218-9875"),
+        ("personnummer {}", Kind::Personnummer, "811218+9876", "811218+9875"),
+        ("personnummer {}", Kind::Personnummer, "18811218+9876", "18811218+9875"),
         ("organisationsnummer {}", Kind::CompanyNumber, "556703-7485", "556703-7486"),
         ("fødselsnummer {}", Kind::Fodselsnummer, "150765 00565", "150765 00566"),
         ("CPR {}", Kind::Cpr, "131052-4158", "991352-4158"),
@@ -112,6 +123,7 @@ fn numbers_of_northern_and_eastern_europe() {
         ("PESEL {}", Kind::Pesel, "02070803628", "02070803627"),
         ("NIP {}", Kind::Nip, "123-456-32-18", "123-456-32-19"),
         ("rodné číslo {}", Kind::RodneCislo, "780123/3539", "780123/3541"),
+        ("rodné číslo {}", Kind::RodneCislo, "535101/123", "545101/123"),
         ("CNP {}", Kind::Cnp, "1800101221144", "1800101221145"),
         ("EGN {}", Kind::Egn, "7523169263", "7523169264"),
         ("OIB {}", Kind::Oib, "33392005961", "33392005962"),
@@ -137,6 +149,8 @@ fn numbers_of_asia_africa_and_the_pacific() {
         ("UEN {}", Kind::CompanyNumber, "53125226D", ""),
         ("UEN {}", Kind::CompanyNumber, "T08LL1234A", ""),
         ("RRN {}", Kind::Rrn, "960121-1234561", "960121-1234567"),
+        ("RRN {}", Kind::Rrn, "210315-3123456", "200315-3123456"),
+        ("RRN {}", Kind::Rrn, "201001-4123456", "210315-1123456"),
         ("business registration number (BRN) {}", Kind::CompanyNumber, "124-81-00998", "124-81-00997"),
         ("Korean driver license {}", Kind::DriversLicense, "11-22-333333-44", ""),
         ("Korean passport {}", Kind::Passport, "M12345678", ""),

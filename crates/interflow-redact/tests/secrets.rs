@@ -163,6 +163,27 @@ fn keys_of_over_100_providers_are_found_in_any_context() {
 }
 
 #[test]
+fn the_longest_tokens_are_found_to_their_end() {
+    let mut draw = Draw(17);
+    for (prefix, length, end) in [
+        ("sntrys_eyJpYXQiOjE3MDAwMDAwMDB9", 380, "==_aB3dE5fG7hJ9kL1mN3pQ5rS7tU9vW1xY3"),
+        ("ya29.a0Af_", 2000, "-9"),
+        ("xoxe.xoxp-1-", 180, "9"),
+        ("xoxe.xoxb-1-", 180, "9"),
+        ("hvb.", 290, "9"),
+        ("pypi-AgEIcHlwaS5vcmc", 900, "9"),
+        ("glc_eyJvIjoi", 380, "9=="),
+        ("glpat-", 300, "9.01.120ab34cd"),
+        ("glrt-t3_", 290, "9.01.120ab34cd"),
+        ("fm2_", 1900, "/9+a=="),
+        ("ops_eyJ", 900, "/9+a=="),
+    ] {
+        let token = format!("{prefix}{}{end}", draw.text(ANY, length));
+        assert_eq!(secrets(&format!("it is {token}. Then")), [token.as_str()], "{prefix}");
+    }
+}
+
+#[test]
 fn tokens_without_a_prefix_are_recognised_by_format() {
     let mut draw = Draw(11);
     let (any, hexadecimal) = (draw.text(ANY, 80), draw.text(HEX, 32));
@@ -221,6 +242,18 @@ fn secrets_are_found_in_assignments_headers_and_urls() {
 }
 
 #[test]
+fn a_value_longer_than_what_is_examined_is_found_to_its_end() {
+    let value = Draw(19).text(ANY, 900);
+    for text in [
+        format!("aws_session_token = {value}\nregion = x"),
+        format!("aws_session_token=\"{value}\""),
+        format!("https://x.internal/?access_token={value}&a=b"),
+    ] {
+        assert_eq!(secrets(&text), [value.as_str()], "{text}");
+    }
+}
+
+#[test]
 fn secret_lookalikes_are_not_findings() {
     for text in [
         "api_key = \"YOUR_API_KEY\"",
@@ -259,6 +292,12 @@ fn secret_lookalikes_are_not_findings() {
         "cache key: linux-x64-node-18-npm-2f5d3a",
         "docker run -u 1000:1000 image",
         "curl -u $USER:$PASS https://firm.io",
+        "\"pass\": \"ページには少なくとも1つのレベル1の見出しがあります\"",
+        "http://host:8080?mail=a@b",
+        "http://host:8080/list?mail=anna@firm.io",
+        "http://host:8080#a@b",
+        "https://host/a:b?mail=anna@firm.io",
+        "redis won't -a x; it's done | y",
     ] {
         let found = Redactor::default().find(text, &RedactionSession::one_way());
         assert!(!found.iter().any(|f| f.kind.is_secret()), "{text}: {found:?}");
@@ -310,6 +349,17 @@ fn passwords_are_found_in_password_files_settings_and_commands() {
         ("Mein Kennwort ist tR7wq9Lm", "tR7wq9Lm"),
         ("password is Tr0ub4dor&3", "Tr0ub4dor&3"),
         ("POST password=tR7wq9Lm&user=anna", "tR7wq9Lm"),
+        (r#"password = "hunt\"er2x""#, r#"hunt\"er2x"#),
+        (r"password = 'hunt\'er2x', 1", r"hunt\'er2x"),
+        (r#"{\"password\": \"hunt\\\"er2x\", \"n\": 1}"#, r#"hunt\\\"er2x"#),
+        (r"PASSWORD='hunter2x\' USER='anna'", r"hunter2x\"),
+        ("password: Весна!Лето1", "Весна!Лето1"),
+        ("mysql -p'hunt;er2x' db; ls", "hunt;er2x"),
+        ("mysql -u root -p\"hunt|er2x\" | less", "hunt|er2x"),
+        ("mysql -u o'neil -ptR7wq9Lm; ls", "tR7wq9Lm"),
+        ("curl -u 'anna:kq7;Xw$2Zp' https://api.firm.io", "kq7;Xw$2Zp"),
+        ("postgres://app:Tr0ub4#dor@db.firm.io/x", "postgres://app:Tr0ub4#dor@db.firm.io/x"),
+        ("postgres://app:Tr0ub4?dor@db.firm.io/x?ssl=1 y", "postgres://app:Tr0ub4?dor@db.firm.io/x?ssl=1"),
     ] {
         assert_eq!(secrets(text), [secret], "{text}");
     }

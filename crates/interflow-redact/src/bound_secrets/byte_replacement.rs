@@ -43,7 +43,6 @@ impl Replacer {
 
     /// Also replaces these by as many asterisks as they take, whichever of their characters are escaped as in JSON, URLs
     /// or HTML. What is valid JSON stays so.
-    #[must_use]
     pub fn with_escaped(mut self, secrets: Vec<Vec<u8>>) -> Self {
         self.escaped = secrets;
         self.escaped.retain(|secret| !secret.is_empty());
@@ -52,36 +51,32 @@ impl Replacer {
 
     /// The matches, which do not overlap: the first one, and of those the longest.
     fn hits<'a>(&'a self, bytes: &'a [u8]) -> impl Iterator<Item = Hit> + 'a {
-        let plain = move |from: usize| {
-            let hit = self.find.find(aho_corasick::Input::new(bytes).range(from..))?;
-            Some((hit.range(), hit.pattern().as_usize()))
-        };
-        let escaped = move |from: usize| self.find_escaped(bytes, from);
-        let mut next = (plain(0), escaped(0));
+        // The next hit of the search strings, and of each secret with escapes: a search that is kept until a replacement
+        // reaches it passes over each byte once.
+        let mut next: Vec<_> = (0..=self.escaped.len()).map(|of| self.find_from(bytes, of, 0)).collect();
         std::iter::from_fn(move || {
-            let rank = |hit: &Hit| (hit.0.start, std::cmp::Reverse(hit.0.end));
-            let hit = [&next.0, &next.1].into_iter().flatten().min_by_key(|hit| rank(hit))?.clone();
-            let end = hit.0.end;
-            if next.0.as_ref().is_some_and(|(range, _)| range.start < end) {
-                next.0 = plain(end);
-            }
-            if next.1.as_ref().is_some_and(|(range, _)| range.start < end) {
-                next.1 = escaped(end);
+            let first = next.iter().flatten().min_by_key(|(range, _)| (range.start, std::cmp::Reverse(range.end)))?;
+            let (hit, end) = (first.clone(), first.0.end);
+            for (of, found) in next.iter_mut().enumerate() {
+                if found.as_ref().is_some_and(|(range, _)| range.start < end) {
+                    *found = self.find_from(bytes, of, end);
+                }
             }
             Some(hit)
         })
     }
 
-    /// The first form of a secret with escapes from here on; its index follows those of the search strings.
-    fn find_escaped(&self, bytes: &[u8], from: usize) -> Option<Hit> {
-        let find = |(i, secret): (usize, &Vec<u8>)| {
-            let begins = (from..bytes.len()).filter(|at| escaped_secret::may_begin(secret, bytes[*at]));
-            begins.into_iter().find_map(|at| match escaped_secret::match_start(secret, &bytes[at..]) {
-                EscapedMatch::Whole(length) => Some((at..at + length, self.texts.len() + i)),
-                _ => None,
-            })
+    /// The first search string from here on, or the first form of an escaped secret, whose numbers follow 0.
+    fn find_from(&self, bytes: &[u8], of: usize, from: usize) -> Option<Hit> {
+        let Some(secret) = of.checked_sub(1).map(|i| &self.escaped[i]) else {
+            let hit = self.find.find(aho_corasick::Input::new(bytes).range(from..))?;
+            return Some((hit.range(), hit.pattern().as_usize()));
         };
-        self.escaped.iter().enumerate().filter_map(find).min_by_key(|(range, _)| range.start)
+        let mut begins = (from..bytes.len()).filter(|at| escaped_secret::may_begin(secret, bytes[*at]));
+        begins.find_map(|at| match escaped_secret::match_start(secret, &bytes[at..]) {
+            EscapedMatch::Whole(length) => Some((at..at + length, self.texts.len() + of - 1)),
+            _ => None,
+        })
     }
 
     /// Appends what replaces a match.
@@ -347,6 +342,21 @@ mod tests {
         }
         for other in [r"aB3/xY9+z", "aB3%2FxY8", r"\u0061B4", "&#97;B3/xY9+y", "100% of it & more \\\\"] {
             assert_eq!(swap.replace(other.as_bytes()), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn escaped_secrets_are_searched_in_linear_time() {
+        let secrets = vec![b"alpha-secret".to_vec(), b"never-there".to_vec()];
+        let swap = masking("plain-secret").with_escaped(secrets);
+        for unit in ["\\", "\\u0061lpha-secret ", "%61lpha-secret ", "&#97;lpha-secret "] {
+            let steps = |bytes: usize| {
+                crate::detect::steps::take();
+                let _ = swap.replace(unit.repeat(bytes / unit.len()).as_bytes());
+                crate::detect::steps::take()
+            };
+            let (short, long) = (steps(10_000), steps(80_000));
+            assert!(short > 500 && long < short * 10, "{unit:?}: {short}, {long}");
         }
     }
 

@@ -27,6 +27,8 @@ pub(crate) fn may_begin(secret: &[u8], byte: u8) -> bool {
 
 /// Whether the bytes begin with a form of the secret.
 pub(crate) fn match_start(secret: &[u8], bytes: &[u8]) -> EscapedMatch {
+    #[cfg(test)]
+    crate::detect::steps::count(1);
     let (mut at, mut is_cut) = (0, false);
     for wanted in secret {
         let rest = bytes.get(at..).unwrap_or_default();
@@ -59,7 +61,9 @@ fn escape(wanted: u8, bytes: &[u8]) -> EscapedMatch {
 
 /// `\u002b`, and `\/` for characters that JSON may escape so, with any number of backslashes.
 fn backslashes(wanted: u8, bytes: &[u8]) -> EscapedMatch {
-    let run = bytes.iter().take_while(|b| **b == b'\\').count();
+    let run = bytes.iter().take(MAX_BACKSLASHES + 1).take_while(|b| **b == b'\\').count();
+    #[cfg(test)]
+    crate::detect::steps::count(run as u64);
     if run > MAX_BACKSLASHES {
         return Other;
     }

@@ -29,7 +29,8 @@ pub(super) fn detect_token(scan: &mut ScanState<'_>, i: usize) -> usize {
             if dotted(scan, i, &token, upper_case(word, &mut buffer)) {
                 return i + 1;
             }
-            if let Some(next) = hyphened_mbi(scan, i, &token).or_else(|| labeled_values::detect_labeled(scan, i)) {
+            let hit = hyphened_mbi(scan, i, &token).or_else(|| spaced_nir(scan, i, &token));
+            if let Some(next) = hit.or_else(|| labeled_values::detect_labeled(scan, i)) {
                 return next;
             }
             postcode(scan, i, &token);
@@ -64,12 +65,7 @@ fn upper_case<'b>(word: &[u8], buffer: &'b mut [u8; MAX_ID_LEN]) -> &'b [u8] {
 pub(super) fn detect_word(scan: &mut ScanState<'_>, i: usize) {
     let Some(token) = scan.token(i).copied() else { return };
     match token.len() {
-        1 if scan.gap_before(i) == "-" => {
-            if matches!(scan.word(&token), "K" | "k") {
-                rut(scan, i, &token);
-            }
-            hyphened_dni(scan, i, &token);
-        }
+        1 if scan.gap_before(i) == "-" => hyphened_letter(scan, i, &token),
         2 if token.shape == TokenShape::Upper && scan.gap(i) == " " && spaced_nino(scan, i, &token) => {}
         1..=3 if token.shape == TokenShape::Upper && mac(scan, i, &token).is_none() => {
             labeled_values::license_plate(scan, i)
@@ -88,14 +84,40 @@ fn is_glued(scan: &ScanState<'_>, token: &WordToken) -> bool {
     matches!(scan.byte_before(token.start()), b'_' | b'/' | b'\\') || matches!(scan.byte_at(token.end()), b'_')
 }
 
-/// `12345678-Z`: the Spanish DNI with its letter after a hyphen.
-fn hyphened_dni(scan: &mut ScanState<'_>, i: usize, token: &WordToken) {
-    let Some(before) = i.checked_sub(1).and_then(|p| scan.token(p)).filter(|t| t.is_digits() && t.len() == 8) else {
-        return;
-    };
-    if token.len() == 1 && check_digits::mod23_letter([scan.word(before), scan.word(token)].concat().as_bytes()) {
-        scan.push(Kind::Dni, before.start(), token.end(), 85);
+/// `12345678-Z`, `12.345.678-Z`: the Spanish DNI, and with a `K` Chile's number, detected from the letter.
+fn hyphened_letter(scan: &mut ScanState<'_>, i: usize, token: &WordToken) {
+    let Some(mut first) = i.checked_sub(1).filter(|p| scan.list()[*p].is_digits()) else { return };
+    let is_group = |first: usize| scan.list()[first].len() == 3 && scan.gap_before(first) == ".";
+    while first > i.saturating_sub(3) && is_group(first) && scan.list()[first - 1].is_digits() {
+        first -= 1;
     }
+    let start = scan.list()[first].start();
+    if !matches!(token.start() - start, 8..=11) {
+        return;
+    }
+    let mut text = scan.bytes[start..token.end()].to_ascii_uppercase();
+    text.retain(u8::is_ascii_alphanumeric);
+    let number = digits(&text);
+    if text.ends_with(b"K") && matches!(number.len(), 7 | 8) && national_ids::rut_check(&number) == 10 {
+        scan.push(Kind::Rut, start, token.end(), 85);
+    }
+    // A small letter after eight digits may also be that of a version.
+    let is_named = || token.shape == TokenShape::Upper || scan.near_word(first, &["dni", "nif"], 6, 0);
+    if check_digits::mod23_letter(&text) && is_named() {
+        scan.push(Kind::Dni, start, token.end(), 85);
+    }
+}
+
+/// `2 55 08 2A 168 026 96`: the French number of those born on Corsica, in groups, detected from the letter.
+fn spaced_nir(scan: &mut ScanState<'_>, i: usize, token: &WordToken) -> Option<usize> {
+    let first = i.checked_sub(3).filter(|_| ["2A", "2B"].contains(&scan.word(token)))?;
+    let groups = scan.list().get(first..i + 4)?;
+    let text: String = groups.iter().map(|t| scan.word(t)).collect();
+    let spaced = (first..i + 3).all(|n| scan.gap(n) == " ");
+    (spaced && text.len() == 15 && check_digits::nir(text.as_bytes())).then(|| {
+        scan.push(Kind::Nir, groups[0].start(), groups[6].end(), 90);
+        i + 4
+    })
 }
 
 /// `AA 12 34 56 B`: the British national insurance number in groups.
@@ -126,7 +148,6 @@ fn hyphened_mbi(scan: &mut ScanState<'_>, i: usize, token: &WordToken) -> Option
 }
 
 /// A hardware address that begins with two digits and a hyphen.
-#[inline]
 pub(super) fn hyphened_mac(scan: &mut ScanState<'_>, i: usize) -> Option<usize> {
     let token = *scan.token(i)?;
     if token.len() != 2 || scan.byte_at(token.end()) != b'-' {
@@ -230,23 +251,6 @@ fn postcode(scan: &mut ScanState<'_>, i: usize, token: &WordToken) {
     let upper = a.iter().chain(b).all(|b| !b.is_ascii_lowercase());
     if (canadian || british) && upper {
         scan.push(Kind::ZipCode, token.start(), next.end(), 80);
-    }
-}
-
-/// Chile's `12.345.678-K`: the digits before the letter, detected from it.
-fn rut(scan: &mut ScanState<'_>, i: usize, token: &WordToken) {
-    let mut first = i;
-    while first > 0
-        && i - first < 3
-        && scan.list()[first - 1].is_digits()
-        && matches!(scan.gap_before(first), "-" | ".")
-    {
-        first -= 1;
-    }
-    let start = scan.list()[first].start();
-    let number = digits(&scan.bytes[start..token.start()]);
-    if matches!(number.len(), 7 | 8) && national_ids::rut_check(&number) == 10 {
-        scan.push(Kind::Rut, start, token.end(), 85);
     }
 }
 

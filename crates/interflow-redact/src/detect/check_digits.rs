@@ -1,5 +1,10 @@
 //! Check digit algorithms, which distinguish issued numbers from arbitrary ones.
 
+/// For values without a check digit.
+pub const fn any(_: &[u8]) -> bool {
+    true
+}
+
 /// Luhn, as on payment cards (ISO/IEC 7812-1 annex B). The last digit is the check digit.
 pub fn luhn(digits: &[u8]) -> bool {
     let sum: u32 = digits
@@ -108,20 +113,25 @@ pub fn german_id_card(upper: &[u8]) -> bool {
         && check.first().is_none_or(|c| u32::from(c.wrapping_sub(b'0')) == sum % 10)
 }
 
-/// French NIR: check digits modulo 97 over thirteen digits; `2A` and `2B` are Corsica.
+/// French NIR: sex, month, and check digits modulo 97 over thirteen digits; `2A` and `2B` are Corsica.
 pub fn nir(upper: &[u8]) -> bool {
-    let digits: Vec<u8> = upper.iter().map(|b| if b.is_ascii_alphabetic() { b'0' } else { *b }).collect();
-    let number = |d: &[u8]| std::str::from_utf8(d).ok().and_then(|t| t.parse::<u64>().ok());
+    // Corsica's letters count as 0, minus one or two million.
     let island = match upper.get(5..7) {
         Some(b"2A") => 1_000_000,
         Some(b"2B") => 2_000_000,
         _ => 0,
     };
-    // Corsica's letters count as 0, minus one or two million.
-    let (Some(body), Some(check)) = (digits.get(..13).and_then(number), digits.get(13..).and_then(number)) else {
-        return false;
-    };
-    body > island && 97 - (body - island) % 97 == check
+    let mut digits = upper.to_vec();
+    if island > 0 {
+        digits[6] = b'0';
+    }
+    let number = |from, to| std::str::from_utf8(digits.get(from..to)?).ok()?.parse::<u64>().ok();
+    let (Some(month), Some(body), Some(check)) = (number(3, 5), number(0, 13), number(13, 15)) else { return false };
+    // Months from 20 on stand for an unknown date of birth.
+    matches!(upper[0], b'1'..=b'4' | b'7' | b'8')
+        && (matches!(month, 1..=12) || month >= 20)
+        && body > island
+        && 97 - (body - island) % 97 == check
 }
 
 /// The format of a bank identifier code: bank, country, location, optional branch (ISO 9362).
@@ -286,6 +296,7 @@ mod tests {
         );
         assert!(german_id_card(b"L01X00T471") && !german_id_card(b"L01X00T472") && !german_id_card(b"L01X"));
         assert!(nir(b"255081416802538") && !nir(b"255081416802539") && !nir(b"2"));
+        assert!(nir(b"255082A16802696") && !nir(b"255082B16802696") && !nir(b"25508A116802696"));
     }
 
     #[test]

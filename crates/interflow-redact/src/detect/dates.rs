@@ -151,7 +151,6 @@ fn has_date_cue(scan: &ScanState<'_>, at: usize, back: usize) -> bool {
 }
 
 /// Whether a word can be a part of a date or an age.
-#[inline]
 pub(super) fn may_be_date_word(scan: &ScanState<'_>, token: &crate::text::token::WordToken) -> bool {
     token.has(mark::MONTH) || token.may_be_age_word(scan.bytes)
 }

@@ -22,9 +22,10 @@ impl Detector {
         Self { wants, names: NameWeights::committed() }
     }
 
-    /// All findings, in the order of the detectors; they may overlap. `model` is what a model found in the text: its
-    /// names become features of candidates, the rest is left out.
-    pub fn find_with_model(&self, text: &str, model: Option<Vec<Finding>>) -> Vec<Finding> {
+    /// All findings, in the order of the detectors; they may overlap. `lead` is the length of a JSON member's name before
+    /// its value. `model` is what a model found in the text: its names become features of candidates, the rest is left
+    /// out.
+    pub fn find_with_model(&self, text: &str, lead: usize, model: Option<Vec<Finding>>) -> Vec<Finding> {
         let (plain, map) = normalize(text);
         let model = model.map(|m| detect::ModelVotes::new(m, &map));
         let mut findings = Vec::new();
@@ -39,6 +40,7 @@ impl Detector {
                 wants: &self.wants,
                 names: self.names,
                 model: model.as_ref(),
+                member_value: if lead == 0 { usize::MAX } else { map.derived(lead) },
                 found: &mut findings,
                 runs: detect::ByteRunCache::default(),
                 languages: std::cell::OnceCell::new(),
@@ -69,7 +71,7 @@ mod tests {
 
     impl Detector {
         fn find(&self, text: &str) -> Vec<Finding> {
-            self.find_with_model(text, None)
+            self.find_with_model(text, 0, None)
         }
     }
 

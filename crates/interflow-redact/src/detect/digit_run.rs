@@ -100,7 +100,7 @@ impl NumberMatch {
 /// The separator that joins two groups to one number; `None` if they are separate.
 fn separator(gap: &str) -> Option<u8> {
     match gap.as_bytes() {
-        [b @ (b' ' | b'-' | b'.' | b'/' | b':' | b'_')] => Some(*b),
+        [b @ (b' ' | b'-' | b'.' | b'/' | b':' | b'_' | b'+')] => Some(*b),
         [b')'] | [b')', b' ' | b'-' | b'.'] | [b' ', b'('] | [b'('] | [b'-', b'('] => Some(b'('),
         [b' ', b'-', b' '] => Some(b'-'),
         [b'-', b'\n'] | [b'-', b'\r', b'\n'] => Some(b'n'),
@@ -115,9 +115,15 @@ fn extension_number(word: &str) -> Option<usize> {
     (number.len() >= 2 && digits(number, 7) && digits(extension, 6)).then_some(number.len())
 }
 
-/// `4111_1111_…`: an underscore joins the groups of a card, and nothing else.
-fn may_be_card_group(run: &DigitRun, next: &WordToken) -> bool {
-    next.is_digits() && run.group_len(0) == 4 && matches!(next.len(), 3..=6) && run.seps.iter().all(|s| *s == b'_')
+/// `4111_1111_…`: an underscore joins the groups of a card, and nothing else; `811218+9876`: a plus those of a Swedish number
+/// of a person over a hundred.
+fn may_join(run: &DigitRun, separator: u8, next: &WordToken) -> bool {
+    let first = run.group_len(0);
+    match separator {
+        b'_' => next.is_digits() && first == 4 && matches!(next.len(), 3..=6) && run.seps.iter().all(|s| *s == b'_'),
+        b'+' => next.is_digits() && matches!(first, 6 | 8) && next.len() == 4 && run.seps.is_empty(),
+        _ => true,
+    }
 }
 
 /// Collects the run of groups that begins at token `i`.
@@ -135,7 +141,7 @@ pub(super) fn collect_run(scan: &ScanState<'_>, i: usize) -> Option<DigitRun> {
     let mut at = i;
     while run.groups.len() < MAX_GROUPS {
         let Some(next) = scan.token(at + 1) else { break };
-        let Some(sep) = separator(scan.gap(at)).filter(|s| *s != b'_' || may_be_card_group(&run, next)) else { break };
+        let Some(sep) = separator(scan.gap(at)).filter(|s| may_join(&run, *s, next)) else { break };
         if next.shape != TokenShape::Digits {
             if let Some(digits) = extension_number(scan.word(next)) {
                 run.seps.push(sep);

@@ -60,8 +60,10 @@ fn detect_field(scan: &mut ScanState<'_>, i: usize, token: &WordToken) {
     let from = token.end() + gap.len();
     let rest = scan.text.get(from..).unwrap_or_default();
     let rest = &rest[..rest.floor_char_boundary(MAX_FIELD_LEN)];
-    // A quoted value ends at its quote; another at whatever may follow a value in a line, a query or a list.
+    // A quoted value ends at its quote, that of a JSON member with it; another at whatever may follow a value in a line, a
+    // query or a list.
     let quote = gap.bytes().next_back().filter(|b| matches!(b, b'"' | b'\''));
+    let quote = quote.or((from == scan.member_value && scan.text.len() - from <= MAX_FIELD_LEN).then_some(b'\n'));
     let stop = match quote {
         Some(q) => rest.find([char::from(q), '\n', '\\']),
         None => rest.find(['\n', '\r', ',', ';', '}', '&', '"', '<']),

@@ -2,7 +2,7 @@
 
 use super::{ScanState, national_ids};
 use crate::Kind;
-use crate::detect::check_digits;
+use crate::detect::check_digits::{self, any};
 use crate::lexicon::topic;
 
 /// One format. The first row that fits decides.
@@ -59,6 +59,7 @@ const FORMATS: &[IdFormat] = &[
     row(Kind::CodiceFiscale, &["LLLLLLDDLDDLDDDL"], codice_fiscale, NoCue, 95, 95),
     row(Kind::Curp, &["LLLLDDDDDDLLLLLL?D"], |id| matches!(id[10], b'H' | b'M' | b'X'), NoCue, 92, 92),
     row(Kind::Rfc, RFC_PATTERNS, any, Words(&["rfc"]), 90, 0),
+    row(Kind::Nir, &["DDDDDDLDDDDDDDD"], check_digits::nir, NoCue, 90, 90),
     row(Kind::Dni, &["DDDDDDDDL"], check_digits::mod23_letter, Words(&["dni", "nif"]), 95, 70),
     row(Kind::Nie, &["LDDDDDDDL"], check_digits::mod23_letter, NoCue, 85, 85),
     row(Kind::Nric, &["LDDDDDDDL"], nric, NoCue, 85, 85),
@@ -116,10 +117,6 @@ pub(super) fn identify(scan: &ScanState<'_>, i: usize, upper: &[u8]) -> Option<(
 pub(super) fn has_pattern(text: &[u8], pattern: &str) -> bool {
     let fits = |(b, p): (&u8, u8)| p == b'?' || b.is_ascii_digit() == (p == b'D');
     text.len() == pattern.len() && text.iter().zip(pattern.bytes()).all(fits)
-}
-
-const fn any(_: &[u8]) -> bool {
-    true
 }
 
 pub(super) fn digits(text: &[u8]) -> Vec<u8> {

@@ -124,7 +124,6 @@ fn value_end(scan: &ScanState<'_>, i: usize, label: &ValueLabel) -> Option<usize
 }
 
 /// A plate that begins with letters: `B-AB 1234`, `ABC-123DE`.
-#[inline]
 pub(super) fn license_plate(scan: &mut ScanState<'_>, i: usize) {
     let Some(token) = scan.token(i).filter(|t| t.shape == TokenShape::Upper && t.len() <= 3) else { return };
     let next = scan.token(i + 1).is_some_and(|t| !t.is_word() || t.shape == TokenShape::Upper && t.len() <= 3);

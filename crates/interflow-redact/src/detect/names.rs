@@ -55,7 +55,6 @@ impl NameCandidate {
         candidate
     }
 
-    #[inline]
     fn add(&mut self, scan: &ScanState<'_>, feature: Feature) {
         if !self.evidence.features.has(feature) {
             self.evidence.features.insert(feature);
@@ -63,7 +62,6 @@ impl NameCandidate {
         }
     }
 
-    #[inline]
     fn extend<const N: usize>(&mut self, scan: &ScanState<'_>, features: [Option<Feature>; N]) {
         features.into_iter().flatten().for_each(|f| self.add(scan, f));
     }

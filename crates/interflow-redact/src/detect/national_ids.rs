@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use super::ScanState;
 use super::digit_run::{DigitRun, NumberMatch};
 use crate::Kind::{self, *};
-use crate::detect::check_digits::{luhn, mod11, mod11_10, verhoeff, weighted};
+use crate::detect::check_digits::{any, luhn, mod11, mod11_10, nir, verhoeff, weighted};
 use crate::lexicon::topic;
 use crate::word_lists;
 
@@ -36,14 +36,10 @@ const fn rule(
     IdentifierRule { kind, digits, grouping, check, words }
 }
 
-const fn always(_: &[u8]) -> bool {
-    true
-}
-
 static RULES: &[IdentifierRule] = &[
     rule(Cpf, 11, Some((&[3, 3, 3, 2], b".-")), mod11, "cpf"),
     rule(Cnpj, 14, Some((&[2, 3, 3, 4, 2], b"./-")), mod11, "cnpj"),
-    rule(Nir, 15, Some((&[1, 2, 2, 2, 3, 3, 2], b" ")), nir, "nir"),
+    rule(Nir, 15, Some((&[1, 2, 2, 2, 3, 3, 2], b" ")), |d| nir(&ascii(d)), "nir"),
     rule(Nhs, 10, Some((&[3, 3, 4], b"")), nhs, "nhs"),
     rule(Sin, 9, Some((&[3, 3, 3], b"- ")), |d| d[0] != 0 && d[0] != 8 && luhn(d), "sin"),
     rule(Tfn, 9, Some((&[3, 3, 3], b"")), |d| weighted(d, &[1, 4, 3, 7, 5, 8, 6, 9, 10]).is_multiple_of(11), "tfn"),
@@ -53,8 +49,8 @@ static RULES: &[IdentifierRule] = &[
     rule(Aadhaar, 12, Some((&[4, 4, 4], b" -")), |d| d[0] > 1 && verhoeff(d), "aadhaar"),
     rule(Pesel, 11, None, pesel, "pesel"),
     rule(Nip, 10, Some((&[3, 3, 2, 2], b"-")), nip, "nip"),
-    rule(Personnummer, 10, Some((&[6, 4], b"-")), personnummer, "personnummer"),
-    rule(Personnummer, 12, Some((&[8, 4], b"-")), |d| personnummer(&d[2..]), "personnummer"),
+    rule(Personnummer, 10, Some((&[6, 4], b"-+")), personnummer, "personnummer"),
+    rule(Personnummer, 12, Some((&[8, 4], b"-+")), |d| personnummer(&d[2..]), "personnummer"),
     rule(Fodselsnummer, 11, Some((&[6, 5], b"")), fodselsnummer, "fodselsnummer"),
     rule(Cpr, 10, Some((&[6, 4], b"")), birth_dmy, "cpr"),
     rule(Bsn, 9, None, bsn, "bsn"),
@@ -74,6 +70,7 @@ static RULES: &[IdentifierRule] = &[
     rule(Cnp, 13, None, cnp, "cnp"),
     rule(Oib, 11, None, mod11_10, "oib"),
     rule(RodneCislo, 10, Some((&[6, 4], b"/")), |d| number(d).is_multiple_of(11), "rodne_cislo"),
+    rule(RodneCislo, 9, Some((&[6, 3], b"/")), old_rodne_cislo, "rodne_cislo"),
     rule(Isikukood, 11, None, isikukood, "isikukood"),
     rule(Cuit, 11, Some((&[2, 8, 1], b"-")), cuit, "cuit"),
     rule(Rut, 9, Some((&[2, 3, 3, 1], b".-")), |d| rut_check(&d[..8]) == u32::from(d[8]), "rut"),
@@ -82,15 +79,15 @@ static RULES: &[IdentifierRule] = &[
     rule(CompanyNumber, 12, Some((&[4, 6, 2], b"/")), |d| matches!(two(d, 0), 19 | 20), "company_number_registration"),
     rule(CompanyNumber, 9, Some((&[3, 3, 3], b" ")), luhn, "company_number_siren"),
     rule(CompanyNumber, 14, Some((&[3, 3, 3, 5], b" ")), luhn, "company_number_siret"),
-    rule(TaxNumber, 12, Some((&[3, 3, 3, 3], b"-")), always, "tax_number"),
-    rule(TaxNumber, 9, Some((&[3, 3, 3], b"-")), always, "tax_number"),
-    rule(TaxNumber, 10, Some((&[2, 3, 5], b"/")), always, "tax_number_steuernummer"),
-    rule(TaxNumber, 11, Some((&[3, 3, 5], b"/")), always, "tax_number_steuernummer"),
-    rule(TaxNumber, 10, None, always, "tax_number_utr"),
+    rule(TaxNumber, 12, Some((&[3, 3, 3, 3], b"-")), any, "tax_number"),
+    rule(TaxNumber, 9, Some((&[3, 3, 3], b"-")), any, "tax_number"),
+    rule(TaxNumber, 10, Some((&[2, 3, 5], b"/")), any, "tax_number_steuernummer"),
+    rule(TaxNumber, 11, Some((&[3, 3, 5], b"/")), any, "tax_number_steuernummer"),
+    rule(TaxNumber, 10, None, any, "tax_number_utr"),
     rule(VatNumber, 10, None, |d| d[0] == 4, "vat_number"),
-    rule(NationalId, 12, Some((&[4, 7, 1], b"-")), always, "national_id"),
-    rule(NationalId, 11, None, always, "national_id_nin"),
-    rule(DriversLicense, 12, Some((&[2, 2, 6, 2], b"-")), always, "drivers_license"),
+    rule(NationalId, 12, Some((&[4, 7, 1], b"-")), any, "national_id"),
+    rule(NationalId, 11, None, any, "national_id_nin"),
+    rule(DriversLicense, 12, Some((&[2, 2, 6, 2], b"-")), any, "drivers_license"),
     rule(Rut, 8, Some((&[1, 3, 3, 1], b".-")), |d| rut_check(&d[..7]) == u32::from(d[7]), "rut"),
     rule(Npi, 10, None, npi, "npi"),
     rule(BankRouting, 9, None, aba, "bank_routing"),
@@ -183,7 +180,7 @@ fn has_identity_cue(scan: &ScanState<'_>, at: usize) -> bool {
 }
 
 fn has_check(rule: &IdentifierRule) -> bool {
-    !std::ptr::fn_addr_eq(rule.check, always as fn(&[u8]) -> bool) && !matches!(rule.kind, Itin | Cpr | Ein)
+    !std::ptr::fn_addr_eq(rule.check, any as fn(&[u8]) -> bool) && !matches!(rule.kind, Itin | Cpr | Ein)
 }
 
 fn number(digits: &[u8]) -> u64 {
@@ -210,12 +207,13 @@ fn birth_dmy(d: &[u8]) -> bool {
     (1..=31).contains(&two(d, 0)) && (1..=12).contains(&two(d, 2))
 }
 
-fn nir(d: &[u8]) -> bool {
-    // Months from 20 on stand for an unknown date of birth.
-    let month = two(d, 3);
-    matches!(d[0], 1..=4 | 7 | 8)
-        && (matches!(month, 1..=12) || month >= 20)
-        && 97 - number(&d[..13]) % 97 == two(d, 13)
+fn ascii(digits: &[u8]) -> Vec<u8> {
+    digits.iter().map(|d| d + b'0').collect()
+}
+
+/// Before 1954, the number had three digits behind the date, and no check digit; 50 is added to the month of women.
+fn old_rodne_cislo(d: &[u8]) -> bool {
+    two(d, 0) < 54 && (1..=12).contains(&(two(d, 2) % 50)) && (1..=31).contains(&two(d, 4))
 }
 
 fn nhs(d: &[u8]) -> bool {
@@ -284,11 +282,16 @@ fn ahv(d: &[u8]) -> bool {
 
 fn pt_nif(d: &[u8]) -> bool {
     let rest = weighted(d, &[9, 8, 7, 6, 5, 4, 3, 2]) % 11;
-    matches!(d[0], 1..=3 | 5 | 6 | 8 | 9) && (if rest < 2 { 0 } else { 11 - rest }) == u32::from(d[8])
+    // 4, and most of 7, are not issued.
+    let issued = matches!(d[0], 1..=3 | 5 | 6 | 8 | 9) || matches!(two(d, 0), 45 | 70..=72 | 74 | 75 | 77..=79);
+    issued && (if rest < 2 { 0 } else { 11 - rest }) == u32::from(d[8])
 }
 
 fn rrn(d: &[u8]) -> bool {
-    birth_ymd(d) && (11 - weighted(d, &[2, 3, 4, 5, 6, 7, 8, 9, 2, 3, 4, 5]) % 11) % 10 == u32::from(d[12])
+    // Since October 2020 all but the sex and the century of birth is random.
+    let is_random = matches!(d[6], 3 | 4 | 7 | 8) && (201_001..500_000).contains(&number(&d[..6]));
+    birth_ymd(d)
+        && (is_random || (11 - weighted(d, &[2, 3, 4, 5, 6, 7, 8, 9, 2, 3, 4, 5]) % 11) % 10 == u32::from(d[12]))
 }
 
 /// China's check digit over seventeen digits (ISO 7064 MOD 11-2); the value ten is written `X`.
@@ -348,7 +351,7 @@ fn isikukood(d: &[u8]) -> bool {
 
 fn cuit(d: &[u8]) -> bool {
     let rest = weighted(d, &[5, 4, 3, 2, 7, 6, 5, 4, 3, 2]) % 11;
-    matches!(two(d, 0), 20 | 23 | 24 | 27 | 30 | 33 | 34) && (11 - rest) % 11 % 10 == u32::from(d[10])
+    matches!(two(d, 0), 20 | 23..=27 | 30 | 33 | 34) && (11 - rest) % 11 % 10 == u32::from(d[10])
 }
 
 /// Chile's check digit; the value ten is written `K`.

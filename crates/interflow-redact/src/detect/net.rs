@@ -351,22 +351,19 @@ fn url_end(scan: &ScanState<'_>, from: usize, longest: usize) -> usize {
                 || matches!(c, '"' | '<' | '>' | '`' | '\\' | '^' | '{' | '}' | '|' | '“' | '”' | '»')
         })
         .unwrap_or(rest.len());
-    let mut url = &rest[..stop];
     // Markdown: a link inside a link's text.
-    url = url.split("](").next().unwrap_or(url);
-    while let Some(last) = url.chars().next_back() {
-        let unbalanced =
-            |open: char, close: char| last == close && url.matches(open).count() < url.matches(close).count();
-        if matches!(last, '.' | ',' | ';' | ':' | '!' | '?' | '\'' | '*' | '…')
-            || unbalanced('(', ')')
-            || unbalanced('[', ']')
-        {
-            url = &url[..url.len() - last.len_utf8()];
-        } else {
-            break;
-        }
-    }
-    from + url.len()
+    let url = rest[..stop].split("](").next().unwrap_or_default();
+    let unopened = |open: char, close: char| url.matches(close).count().saturating_sub(url.matches(open).count());
+    let mut unopened = [unopened('(', ')'), unopened('[', ']')];
+    let ends_earlier = |last: char| {
+        let Some(kind) = [')', ']'].iter().position(|close| *close == last) else {
+            return matches!(last, '.' | ',' | ';' | ':' | '!' | '?' | '\'' | '*' | '…');
+        };
+        let is_unopened = unopened[kind] > 0;
+        unopened[kind] -= usize::from(is_unopened);
+        is_unopened
+    };
+    from + url.trim_end_matches(ends_earlier).len()
 }
 
 /// IPv6 and hardware addresses, which both contain colons.

@@ -172,7 +172,9 @@ pub(super) fn has_person_context(scan: &ScanState<'_>, run: &DigitRun, k: usize,
         t.has(mark::HONORIFIC) && t.is_capital()
             || t.is_capital() && t.has(mark::FIRST | mark::LAST_TOP) && !t.has(mark::COMMON | mark::WORD | mark::TECH)
     });
-    let mail = scan.tokens.ats.iter().take(64).any(|a| (*a as usize).abs_diff(start) < MAX_LINE_BYTES);
+    let ats = &scan.tokens.ats;
+    let near = ats.partition_point(|a| *a as usize + MAX_LINE_BYTES <= start);
+    let mail = ats.get(near).is_some_and(|a| (*a as usize) < start + MAX_LINE_BYTES);
     own_line || named || mail || run.groups.len() == groups && is_whole_text(scan, start, end)
 }
 

@@ -29,7 +29,6 @@ const fn is_token_byte(b: u8) -> bool {
 }
 
 /// Fast filter: whether a token can begin or announce a secret.
-#[inline]
 pub(super) const fn may_be_secret(token: &WordToken, after: u8) -> bool {
     token.len() >= 16
         || token.topics & (topic::SECRET | topic::PASSWORD | topic::USER) != 0
@@ -39,7 +38,6 @@ pub(super) const fn may_be_secret(token: &WordToken, after: u8) -> bool {
 }
 
 /// Detects a secret that begins with token `i`, or that token `i` announces.
-#[inline]
 pub(super) fn detect_token(scan: &mut ScanState<'_>, i: usize) {
     let Some(token) = scan.token(i).copied() else { return };
     let b = scan.byte_at(token.start());
@@ -97,13 +95,14 @@ fn detect_by_prefix(scan: &mut ScanState<'_>, token: &WordToken) -> bool {
     if !known.fits_length(end - from) {
         return false;
     }
-    let body = &scan.text[from..end];
+    // The last dot is that of a sentence.
+    let body = scan.text[from..end].trim_end_matches('.');
     let kind_fits = !known.hexadecimal || body.bytes().all(|b| b.is_ascii_hexdigit());
     let random = body.bytes().any(|b| b.is_ascii_digit()) || !known.needs_digit && entropy(body) > 3.5;
     if !kind_fits || !random || is_placeholder(body) {
         return false;
     }
-    scan.push(known.kind, start, end, 95);
+    scan.push(known.kind, start, from + body.len(), 95);
     true
 }
 
@@ -117,7 +116,7 @@ fn detect_by_shape(scan: &mut ScanState<'_>, token: &WordToken, after: u8) -> bo
     if is_key_byte(scan.byte_before(start)) && after != b'~' {
         return false;
     }
-    let run = |from: usize, f: fn(u8) -> bool| {
+    let run = |from: usize, f: &dyn Fn(u8) -> bool| {
         rest.get(from..).map_or(0, |r| r.iter().take(MAX_TOKEN_BYTES).take_while(|b| f(**b)).count())
     };
     let length = token.len();
@@ -125,7 +124,12 @@ fn detect_by_shape(scan: &mut ScanState<'_>, token: &WordToken, after: u8) -> bo
         // curl -u name:password
         b':' if has_login_flag(scan, start) => {
             let from = token.end() + 1;
-            let body = run(length + 1, |b| !b.is_ascii_whitespace() && !matches!(b, b'"' | b'\'' | b'$' | b'<'));
+            let single = scan.byte_before(start) == b'\'';
+            let ends = |b: u8| match single {
+                true => matches!(b, b'\'' | b'\n'),
+                false => b.is_ascii_whitespace() || matches!(b, b'"' | b'\'' | b'$' | b'<'),
+            };
+            let body = run(length + 1, &|b| !ends(b));
             let value = scan.text.get(from..from + body).unwrap_or_default();
             // In `docker run -u 1000:1000` these are user ids.
             let numbers = value.bytes().all(|b| b.is_ascii_digit()) && token.is_digits();
@@ -136,13 +140,13 @@ fn detect_by_shape(scan: &mut ScanState<'_>, token: &WordToken, after: u8) -> bo
         }
         // 1234567890:AA…
         b':' if token.is_digits() && (8..=10).contains(&length) && rest.get(length + 1..length + 3) == Some(b"AA") => {
-            let body = run(length + 1, is_key_byte);
+            let body = run(length + 1, &is_key_byte);
             (34..=36).contains(&body).then_some((start, start + length + 1 + body, Kind::Token))
         }
         // Three base64url parts: a number, a time, a signature.
         b'.' if (23..=28).contains(&length) && matches!(rest.first(), Some(b'M' | b'N' | b'O')) => {
-            let middle = run(length + 1, is_key_byte);
-            let last = run(length + middle + 2, is_key_byte);
+            let middle = run(length + 1, &is_key_byte);
+            let last = run(length + middle + 2, &is_key_byte);
             let dot = rest.get(length + 1 + middle) == Some(&b'.');
             let end = start + length + middle + 2 + last;
             ((6..=7).contains(&middle) && dot && (27..=45).contains(&last)).then_some((start, end, Kind::Token))
@@ -153,13 +157,13 @@ fn detect_by_shape(scan: &mut ScanState<'_>, token: &WordToken, after: u8) -> bo
             && scan.byte_before(token.end() - 1).is_ascii_digit() =>
         {
             let from = token.end() - 5;
-            let body = run(length + 1, |b| is_key_byte(b) || matches!(b, b'.' | b'~'));
+            let body = run(length + 1, &|b| is_key_byte(b) || matches!(b, b'.' | b'~'));
             let end = token.end() + 1 + body;
             let clean = scan.text.is_char_boundary(from) && !is_key_byte(scan.byte_before(from));
             (clean && (31..=34).contains(&body)).then_some((from, end, Kind::CloudCredential))
         }
         b'-' if length == 32 && rest[..32].iter().all(u8::is_ascii_hexdigit) && rest[32..].starts_with(b"-us") => {
-            let digits = run(35, |b| b.is_ascii_digit());
+            let digits = run(35, &|b| b.is_ascii_digit());
             (1..=2).contains(&digits).then_some((start, start + 35 + digits, Kind::ApiKey))
         }
         _ => None,
@@ -248,16 +252,23 @@ const MAX_LOGIN_BYTES: usize = 1024;
 pub(super) fn connection_strings(scan: &mut ScanState<'_>) {
     for at in &scan.tokens.schemes {
         let at = *at as usize;
-        let authority = &scan.text[at + 3..];
-        let authority = &authority[..authority.floor_char_boundary(MAX_LOGIN_BYTES)];
-        let stop = authority
-            .find(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '<' | '>' | '`' | '\\' | '?' | '#'))
-            .unwrap_or(authority.len());
-        let authority = &authority[..stop];
-        // A password may contain a slash; it ends at the last @ before the next quote or space.
-        let Some((login, host)) = authority.rsplit_once('@') else { continue };
-        let Some((_, password)) = login.split_once(':') else { continue };
+        let rest = &scan.text[at + 3..];
+        let rest = &rest[..rest.floor_char_boundary(MAX_LOGIN_BYTES)];
+        let ends = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '<' | '>' | '`' | '\\');
+        let rest = rest.split(ends).next().unwrap_or_default();
+        // A password may contain a slash; it ends at the last @ before a query or a fragment. If there is none, it may
+        // contain their signs, too.
+        let authority = rest.split(['?', '#']).next().unwrap_or_default();
+        let Some((login, host)) = authority.rsplit_once('@').or_else(|| rest.split_once('@')) else { continue };
+        let Some((user, password)) = login.split_once(':') else { continue };
+        let host = host.split(['?', '#']).next().unwrap_or_default();
+        let stop = login.len() + 1 + host.len();
+        // `host:8080/path?mail=a@b`
+        let digits = password.bytes().take_while(u8::is_ascii_digit).count();
+        let is_port = (1..=5).contains(&digits) && password[digits..].starts_with(['/', '?', '#']);
         if login.len() > 256
+            || user.contains(['/', '?', '#'])
+            || is_port
             || password.is_empty()
             || host.is_empty()
             || is_placeholder(password)
@@ -298,18 +309,33 @@ fn detect_announced(scan: &mut ScanState<'_>, i: usize, topics: u32) {
         }
     }
     let Some((from, quoted, assigned)) = value_start(scan, end, topics) else { return };
-    let value = value_at(scan, from, quoted);
     let word = scan.word(&token);
     let password = topics & topic::PASSWORD != 0;
-    let confidence = if password {
-        password_confidence(value, word, quoted, assigned)
-    } else {
-        secret_confidence(value, quoted, assigned)
+    let rate = |value: &str, quoted: u8| {
+        let confidence = if password {
+            password_confidence(value, word, quoted, assigned)
+        } else {
+            secret_confidence(value, quoted, assigned)
+        };
+        confidence.filter(|_| !is_placeholder(value))
     };
-    if let Some(confidence) = confidence.filter(|_| !is_placeholder(value)) {
-        let kind = if password { Kind::Password } else { Kind::Secret };
-        scan.push(kind, from, from + value.len(), confidence);
+    let mut value = value_at(scan, from, quoted);
+    let mut confidence = rate(value, quoted);
+    if quoted == MEMBER {
+        // A text with blanks may be about a secret rather than one.
+        let is_whole = !value.contains(char::is_whitespace) || password && value.len() <= MAX_PASSWORD_CHARS;
+        if confidence.is_none() || !is_whole {
+            let first = value_at(scan, from, 0);
+            confidence = rate(first, 0);
+            value = if is_whole { value } else { first };
+        }
     }
+    let Some(confidence) = confidence else { return };
+    let mut end = from + value.len();
+    if value.len() == MAX_VALUE_BYTES && quoted != MEMBER {
+        end = scan.runs.end(scan.bytes, end - 1, RunClass::Token).0.max(end);
+    }
+    scan.push(if password { Kind::Password } else { Kind::Secret }, from, end, confidence);
 }
 
 /// Accounts of machines and examples, whose names reveal nothing.
@@ -347,6 +373,9 @@ fn user_name(scan: &mut ScanState<'_>, token: &WordToken, topics: u32) {
         scan.push(Kind::Username, from, from + value.len(), if quoted != 0 { 65 } else { 60 });
     }
 }
+
+/// In place of a quote: the value is all of a JSON member's.
+const MEMBER: u8 = 0xff;
 
 /// The start of the value, its quote if any, and whether `=` or `:` precedes it.
 fn value_start(scan: &ScanState<'_>, end: usize, topics: u32) -> Option<(usize, u8, bool)> {
@@ -395,7 +424,9 @@ fn value_start(scan: &ScanState<'_>, end: usize, topics: u32) -> Option<(usize, 
         _ if at > 0 => false,
         _ => return None,
     };
-    skip(&mut at, b" \t*", 8);
+    // Asterisks are Markdown, but not in the value of a member.
+    let is_member = end + 2 == scan.member_value;
+    skip(&mut at, if is_member { b" \t" } else { b" \t*" }, 8);
     for word in ["Bearer ", "Basic ", "Token ", "bearer ", "basic ", "token ", "SSWS ", "ApiKey "] {
         if rest[at..].starts_with(word) {
             at += word.len();
@@ -403,6 +434,7 @@ fn value_start(scan: &ScanState<'_>, end: usize, topics: u32) -> Option<(usize, 
     }
     // Typed declarations: `password: String = "…"`.
     let quote = match bytes.get(at) {
+        _ if is_member => MEMBER,
         Some(q @ (b'"' | b'\'' | b'`')) => {
             at += 1;
             *q
@@ -431,10 +463,16 @@ fn is_element(scan: &ScanState<'_>, end: usize) -> bool {
     scan.byte_before(end - length) == b'<'
 }
 
+/// Maximum length of the part of a value that is examined, unless it is that of a member.
+const MAX_VALUE_BYTES: usize = 512;
+
 /// The value at a position, up to its quote or, without one, to what may follow a value.
 fn value_at<'t>(scan: &ScanState<'t>, from: usize, quote: u8) -> &'t str {
     let rest = scan.text.get(from..).unwrap_or_default();
-    let rest = &rest[..rest.floor_char_boundary(512)];
+    if quote == MEMBER {
+        return rest.trim_end();
+    }
+    let rest = &rest[..rest.floor_char_boundary(MAX_VALUE_BYTES)];
     let stop = match quote {
         0 => {
             rest.char_indices()
@@ -449,11 +487,28 @@ fn value_at<'t>(scan: &ScanState<'t>, from: usize, quote: u8) -> &'t str {
                 })
                 .map(|(at, _)| at)
         }
-        q => rest.find([q as char, '\n']),
+        q => quote_end(rest, q),
     };
     let value = &rest[..stop.unwrap_or(rest.len())];
-    if quote == 0 { value.trim_end_matches(['.', ')', ']', '}', '!', '?', ':']) } else { value }
+    // Of a longer value, this is not the end.
+    let is_cut = value.len() == MAX_VALUE_BYTES;
+    if quote == 0 && !is_cut { value.trim_end_matches(['.', ')', ']', '}', '!', '?', ':']) } else { value }
 }
+
+/// The end of a quoted value. A quote behind a backslash belongs to it, unless a blank follows, as behind a path; where the
+/// quotes around are escaped, one behind three.
+fn quote_end(rest: &str, quote: u8) -> Option<usize> {
+    let nested = usize::from(quote == b'\\');
+    let mark = if nested == 1 { '"' } else { char::from(quote) };
+    rest.match_indices([mark, '\n']).find_map(|(at, end)| {
+        let run = rest[..at].bytes().rev().take_while(|b| *b == b'\\').count();
+        let own = run % 2 == 1 && run > 2 * nested && !rest[at + 1..].starts_with([' ', '\n']);
+        (end == "\n" || !own).then_some(at - run.min(nested))
+    })
+}
+
+/// Maximum length of a password.
+const MAX_PASSWORD_CHARS: usize = 128;
 
 /// The confidence that a value is a password; `None` if it looks like code or an ordinary word.
 fn password_confidence(value: &str, announced_by: &str, quoted: u8, assigned: bool) -> Option<u8> {
@@ -464,12 +519,16 @@ fn password_confidence(value: &str, announced_by: &str, quoted: u8, assigned: bo
     let mixed = value.bytes().any(|b| b.is_ascii_digit())
         || value.bytes().any(|b| b.is_ascii_punctuation() && !matches!(b, b'.' | b'_' | b'-'));
     let code = value.contains(['(', '[', '{']) && quoted == 0 || value.contains("::") || value.contains("->");
-    if !(4..=128).contains(&length) || code || value.contains(' ') && quoted == 0 {
+    if !(4..=MAX_PASSWORD_CHARS).contains(&length) || code || value.contains(' ') && quoted == 0 {
         return None;
     }
     // A `dowel pin M10x1.5` has a thread, and no letters are dialled.
     let dialled = assigned || quoted != 0 || value.bytes().all(|b| b.is_ascii_digit());
-    if pin && !value.bytes().any(|b| b.is_ascii_digit()) || announced_by.eq_ignore_ascii_case("pin") && !dialled {
+    // `"pass": "ページには1つの…"`: in a script without case and blanks, a sentence is one word.
+    let is_prose = || value.chars().any(|c| c.is_alphabetic() && !c.is_lowercase() && !c.is_uppercase());
+    if pin && (!value.bytes().any(|b| b.is_ascii_digit()) || is_prose())
+        || announced_by.eq_ignore_ascii_case("pin") && !dialled
+    {
         return None;
     }
     match (assigned, quoted != 0) {

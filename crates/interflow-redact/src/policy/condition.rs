@@ -60,13 +60,15 @@ impl StrategyCondition {
     /// # Errors
     /// An unknown field or operator, or an invalid number.
     pub fn parse(text: &str) -> Result<Self> {
+        use ComparisonOp::{Equal, Is, IsNot, NotEqual, StartsWith};
         let mut words = split_words(text).into_iter();
         let mut all = Vec::new();
         while let Some(field) = words.next() {
             let bad = |what: &str| RedactError::Policy(format!("condition `{text}`: {what}"));
             let name = field.to_ascii_lowercase();
             let field = ConditionField::ALL.into_iter().find(|field| field.as_str() == name).ok_or_else(|| {
-                bad(&format!("unknown field `{name}`; there are token, context, confidence, type and population"))
+                let fields = ConditionField::ALL.map(ConditionField::as_str).join(", ");
+                bad(&format!("unknown field `{name}`; there are {fields}"))
             })?;
             let op = words.next().ok_or_else(|| bad("an operator is missing"))?;
             let mut value = words.next().ok_or_else(|| bad("a value is missing"))?;
@@ -85,8 +87,18 @@ impl StrategyCondition {
                 "is" => ComparisonOp::Is,
                 other => return Err(bad(&format!("unknown operator `{other}`"))),
             };
-            if field == ConditionField::Confidence && value.parse::<f64>().is_err() {
-                return Err(bad("confidence is compared with a number from 0 to 1"));
+            let number = value.parse::<f64>().ok();
+            let is_order = !matches!(op, StartsWith | Equal | NotEqual | Is | IsNot);
+            // A comparison that never holds would leave values in the text.
+            match field {
+                ConditionField::Confidence if op == StartsWith || !number.is_some_and(|n| (0.0..=1.0).contains(&n)) => {
+                    return Err(bad("confidence is compared with a number from 0 to 1"));
+                }
+                ConditionField::Token if matches!(op, Is | IsNot) && life_words(&value).is_empty() => {
+                    return Err(bad("after `token is` there are birthdate and deathdate"));
+                }
+                _ if is_order && number.is_none() => return Err(bad(&format!("`{value}` is not a number"))),
+                _ => {}
             }
             all.push(ConditionComparison { field, op, value });
             match words.next() {
@@ -149,16 +161,21 @@ impl ConditionComparison {
 
     /// `token is birthdate`: decided by the words before a date.
     fn is_life_date(&self, facts: &ConditionInput<'_>) -> bool {
-        let words: &[&str] = match self.value.to_ascii_lowercase().as_str() {
-            "birthdate" => &["born", "birth", "birthday", "birthdate", "dob"],
-            "deathdate" => &["died", "death", "deceased", "dod", "passed"],
-            _ => &[],
-        };
+        let words = life_words(&self.value);
         let window = facts.before.split_whitespace().rev().take(6);
         let word = window
             .map(|w| w.trim_matches(|c: char| !c.is_alphanumeric()).to_lowercase())
             .any(|w| words.contains(&w.as_str()));
         word == (self.op == ComparisonOp::Is)
+    }
+}
+
+/// The words before a date of birth or death; none for other values of `token is`.
+fn life_words(value: &str) -> &'static [&'static str] {
+    match value.to_ascii_lowercase().as_str() {
+        "birthdate" => &["born", "birth", "birthday", "birthdate", "dob"],
+        "deathdate" => &["died", "death", "deceased", "dod", "passed"],
+        _ => &[],
     }
 }
 
@@ -210,8 +227,21 @@ mod tests {
 
     #[test]
     fn broken_conditions_are_refused() {
-        for text in ["weight > 3", "token", "token ~ x", "confidence > high", "token == a or token == b"] {
+        for text in [
+            "weight > 3",
+            "token",
+            "token ~ x",
+            "confidence > high",
+            "confidence startswith 0.8",
+            "confidence > 80",
+            "token == a or token == b",
+            "token is \"x\"",
+            "token is not x",
+            "token > abc",
+        ] {
             assert!(StrategyCondition::parse(text).is_err(), "{text}");
         }
+        let error = StrategyCondition::parse("weight > 3").unwrap_err().to_string();
+        assert!(error.ends_with("there are token, context, confidence, type, classification, population"), "{error}");
     }
 }

@@ -6,6 +6,7 @@ use regex::Regex;
 use crate::detect::Finding;
 use crate::detect::check_digits;
 use crate::policy::PatternValidator;
+use crate::text::normalized_text::normalize;
 use crate::{Kind, RedactError, Result};
 
 /// The custom rules of a policy, prepared for search. Each finding refers to its rule by index.
@@ -25,10 +26,10 @@ struct TermSet {
     matcher: Option<AhoCorasick>,
 }
 
-/// A term of several words, of which all together may have `distance` wrong letters.
+/// A term of several words in lower case with their lengths in characters; all together may have `distance` wrong letters.
 #[derive(Debug)]
 struct FuzzyTerm {
-    words: Vec<String>,
+    words: Vec<(String, usize)>,
     rule: u16,
     distance: usize,
 }
@@ -51,8 +52,9 @@ pub(crate) struct CustomSection {
 }
 
 impl CustomRules {
-    /// A literal term.
+    /// A literal term, which is searched in normalized texts.
     pub fn add_term(&mut self, term: &str, case_sensitive: bool, rule: u16) {
+        let term = normalize(term).0;
         let term = term.trim();
         if term.is_empty() {
             return;
@@ -66,7 +68,7 @@ impl CustomRules {
 
     /// A term with up to `distance` wrong letters (Damerau-Levenshtein, in characters).
     pub fn add_fuzzy(&mut self, term: &str, distance: usize, rule: u16) {
-        let words: Vec<_> = term.split_whitespace().map(str::to_lowercase).collect();
+        let words: Vec<_> = lower_words(&normalize(term).0).map(|(_, _, word, length)| (word, length)).collect();
         if !words.is_empty() {
             self.fuzzy.push(FuzzyTerm { words, rule, distance });
         }
@@ -121,18 +123,16 @@ impl CustomRules {
         if self.fuzzy.is_empty() {
             return;
         }
-        let words: Vec<(usize, usize, String)> =
-            word_ranges(text).map(|(s, e)| (s, e, text[s..e].to_lowercase())).collect();
+        let words: Vec<_> = lower_words(text).collect();
         for fuzzy in &self.fuzzy {
             for window in words.windows(fuzzy.words.len()) {
-                let near = |(a, b): (&String, &(usize, usize, String))| {
-                    // The cheap comparison of lengths comes first.
-                    a.len().abs_diff(b.2.len()) <= fuzzy.distance
-                        && strsim::damerau_levenshtein(a, &b.2) <= fuzzy.distance
-                };
-                let total: usize =
-                    fuzzy.words.iter().zip(window).map(|(a, b)| strsim::damerau_levenshtein(a, &b.2)).sum();
-                if total <= fuzzy.distance && fuzzy.words.iter().zip(window).all(near) {
+                let pairs = || fuzzy.words.iter().zip(window);
+                // The cheap comparison of lengths comes first.
+                if pairs().map(|(a, b)| a.1.abs_diff(b.3)).sum::<usize>() > fuzzy.distance {
+                    continue;
+                }
+                let total: usize = pairs().map(|(a, b)| strsim::damerau_levenshtein(&a.0, &b.2)).sum();
+                if total <= fuzzy.distance {
                     let (range, sure) = (window[0].0..window[window.len() - 1].1, if total == 0 { 90 } else { 70 });
                     found.push(Finding { rule: fuzzy.rule, ..Finding::new(Kind::Custom, range, sure) });
                 }
@@ -183,10 +183,13 @@ impl CustomSection {
     }
 }
 
-fn word_ranges(text: &str) -> impl Iterator<Item = (usize, usize)> {
+/// The words of a text with their offsets, in lower case, and their lengths in characters.
+fn lower_words(text: &str) -> impl Iterator<Item = (usize, usize, String, usize)> {
     text.split(|c: char| !c.is_alphanumeric()).filter(|w| !w.is_empty()).map(|w| {
         let start = w.as_ptr() as usize - text.as_ptr() as usize;
-        (start, start + w.len())
+        let lower = w.to_lowercase();
+        let length = lower.chars().count();
+        (start, start + w.len(), lower, length)
     })
 }
 
@@ -255,6 +258,24 @@ mod tests {
         let mut custom = CustomRules::default();
         custom.add_fuzzy("Blue Falcon", 1, 0);
         assert_eq!(find(&mut custom, "the blue flacon and the blue fan"), ["blue flacon"]);
+    }
+
+    #[test]
+    fn lengths_of_fuzzy_terms_are_compared_in_characters() {
+        let mut custom = CustomRules::default();
+        custom.add_fuzzy("Иванов", 1, 0);
+        custom.add_fuzzy("O'Neil-Berg", 1, 0);
+        assert_eq!(find(&mut custom, "Ивановв, Иванововв, O'Neil-Bergg"), ["Ивановв", "O'Neil-Bergg"]);
+    }
+
+    #[test]
+    fn terms_are_compared_as_texts_are_read() {
+        let mut custom = CustomRules::default();
+        for (term, case_sensitive) in [("Zo\u{308}rbiq", false), ("Blue \u{2013} Falcon", true), ("ＡＣＭＥ", false)]
+        {
+            custom.add_term(term, case_sensitive, 0);
+        }
+        assert_eq!(find(&mut custom, "Zörbiq, Blue - Falcon, Acme"), ["Blue - Falcon", "Zörbiq", "Acme"]);
     }
 
     #[test]

@@ -73,7 +73,8 @@ pub struct KindFile {
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct ConditionalFile {
-    /// `token startswith "4" and confidence > 0.8`; fields token, context, confidence, type, population.
+    /// `token startswith "4" and confidence > 0.8`; fields token, context, confidence, type, classification,
+    /// population.
     #[serde(default)]
     pub condition: String,
     /// The strategy.
@@ -116,14 +117,16 @@ pub enum StrategyFile {
     /// SHA-256 in hexadecimal, keyed by `salt` if set.
     Hash {
         /// The salt.
-        #[serde(default)]
         salt: Option<String>,
     },
-    /// AES-GCM with a random nonce, reversible with the policy's `crypto` key.
+    /// AES-GCM with the policy's `crypto` key: `{{`, the base64 of a random nonce of 12 bytes, ciphertext and tag, `}}`.
+    /// Whoever has the key can decrypt it; Interflow has no command for that.
     Encrypt,
-    /// FF3-1, format-preserving and reversible with the policy's `fpe` key.
+    /// FF3-1 with the policy's `fpe` key, format-preserving. If a value has six digits or more and at most four letters,
+    /// its digits are encrypted; otherwise its letters and digits, as numerals `0-9A-Za-z` of radix 62, and again as long as
+    /// the result is a value of the former kind. Whoever has the key can decrypt it; Interflow has no command for that.
     Fpe,
-    /// All but the last four characters masked.
+    /// All but the last four characters masked. Punctuation and spaces are kept, except in secrets.
     LastFour,
     /// Truncated to `keep` characters.
     Truncate {
@@ -142,7 +145,6 @@ pub enum StrategyFile {
         /// Value to replacement.
         table: BTreeMap<String, String>,
         /// The replacement of other values; `redact` when absent.
-        #[serde(default)]
         otherwise: Option<String>,
     },
     /// Dates: keeps only the year.
@@ -151,13 +153,13 @@ pub enum StrategyFile {
     Shift {
         /// Days.
         #[serde(default)]
-        days: i32,
+        days: i64,
         /// Months.
         #[serde(default)]
-        months: i32,
+        months: i64,
         /// Years.
         #[serde(default)]
-        years: i32,
+        years: i64,
     },
     /// Dates: relative to today.
     Relative,

@@ -2,6 +2,7 @@
 
 use std::sync::LazyLock;
 
+use blake3::Hasher;
 use interflow_types::data_file;
 use serde_json::{Map, Value};
 
@@ -44,7 +45,7 @@ pub(super) fn compile_policy(json: &str) -> Result<Policy> {
         crypto.and_then(|c| text(c, "key")),
         fpe.and_then(|f| Some((text(f, "key")?, text(f, "tweak").unwrap_or_default()))),
     )?;
-    read_ignores(root, &mut builder.ignore)?;
+    read_ignores(root, &mut builder)?;
     for (key, value) in object(root, "identifiers").into_iter().flatten() {
         match key.as_str() {
             "dictionaries" => each(value, key, |v| dictionary(v, &mut builder))?,
@@ -80,9 +81,9 @@ pub(super) fn compile_policy(json: &str) -> Result<Policy> {
 /// Adds an identifier of [`IDENTIFIERS`].
 fn identifier(known: &PhileasIdentifier, value: &Map<String, Value>, builder: &mut PolicyParts) -> Result<()> {
     let PhileasIdentifier(key, kinds, name, strategies_key) = known;
-    let strategies = strategies(value.get(*strategies_key), key)?;
+    let strategies = strategies(value.get(*strategies_key), key, &mut builder.fingerprint)?;
     let mut ignore = IgnoreList::default();
-    own_ignores(value, &mut ignore)?;
+    own_ignores(value, &mut ignore, &mut builder.fingerprint)?;
     match *key {
         "creditCard" => builder.wants.valid_cards_only = flag(value, "onlyValidCreditCardNumbers", true),
         "ibanCode" => builder.wants.valid_ibans_only = flag(value, "onlyValidIBANCodes", true),
@@ -124,7 +125,7 @@ fn dictionary(value: &Map<String, Value>, builder: &mut PolicyParts) -> Result<(
     let name = text(value, "classification").unwrap_or(Kind::Custom.as_str());
     let mut rule = custom_rule(Kind::Custom.as_str(), &label_from(name), 0, RedactionStrategy::redact());
     rule.class = Some(name.to_owned());
-    rule.strategies = strategies(value.get("customFilterStrategies"), "dictionaries")?;
+    rule.strategies = strategies(value.get("customFilterStrategies"), "dictionaries", &mut builder.fingerprint)?;
     let rule = builder.add_custom_rule(rule)?;
     let fuzzy = flag(value, "fuzzy", false);
     let distance = match text(value, "sensitivity").unwrap_or("off").to_ascii_lowercase().as_str() {
@@ -132,7 +133,7 @@ fn dictionary(value: &Map<String, Value>, builder: &mut PolicyParts) -> Result<(
         "high" => 3,
         _ => 2,
     };
-    for term in &terms(value, "terms", "files")? {
+    for term in &terms(value, "terms", "files", &mut builder.fingerprint)? {
         if fuzzy { builder.terms.add_fuzzy(term, distance, rule) } else { builder.terms.add_term(term, false, rule) }
     }
     Ok(())
@@ -145,8 +146,8 @@ fn custom_identifier(value: &Map<String, Value>, builder: &mut PolicyParts) -> R
     let class = text(value, "classification").unwrap_or("custom-identifier");
     let mut rule = custom_rule(Kind::Identifier.as_str(), &label_from(class), 0, RedactionStrategy::redact());
     rule.class = Some(class.to_owned());
-    rule.strategies = strategies(value.get("identifierFilterStrategies"), "identifiers")?;
-    own_ignores(value, &mut rule.ignore)?;
+    rule.strategies = strategies(value.get("identifierFilterStrategies"), "identifiers", &mut builder.fingerprint)?;
+    own_ignores(value, &mut rule.ignore, &mut builder.fingerprint)?;
     let rule = builder.add_custom_rule(rule)?;
     let regex = compile(pattern, flag(value, "caseSensitive", true))?;
     let group = value.get("groupNumber").and_then(Value::as_u64).unwrap_or(0) as usize;
@@ -184,14 +185,18 @@ fn section(value: &Map<String, Value>, builder: &mut PolicyParts) -> Result<()> 
     };
     let (start, end) = (compile(mark("startPattern")?, true)?, compile(mark("endPattern")?, true)?);
     let mut rule = custom_rule(Kind::Section.as_str(), Kind::Section.label(), 0, RedactionStrategy::redact());
-    rule.strategies = strategies(value.get("sectionFilterStrategies"), "sections")?;
+    rule.strategies = strategies(value.get("sectionFilterStrategies"), "sections", &mut builder.fingerprint)?;
     let rule = builder.add_custom_rule(rule)?;
     builder.terms.sections.push(CustomSection { start, end, rule });
     Ok(())
 }
 
 /// The strategies of an identifier with their conditions; `REDACT` if there are none.
-fn strategies(value: Option<&Value>, of: &str) -> Result<Vec<(Option<StrategyCondition>, RedactionStrategy)>> {
+fn strategies(
+    value: Option<&Value>,
+    of: &str,
+    fingerprint: &mut Hasher,
+) -> Result<Vec<(Option<StrategyCondition>, RedactionStrategy)>> {
     let list = match value {
         None | Some(Value::Null) => return Ok(vec![(None, RedactionStrategy::redact())]),
         Some(Value::Array(list)) => list.as_slice(),
@@ -202,13 +207,13 @@ fn strategies(value: Option<&Value>, of: &str) -> Result<Vec<(Option<StrategyCon
         let map = as_object(v, of)?;
         let condition =
             text(map, "condition").filter(|c| !c.trim().is_empty()).map(StrategyCondition::parse).transpose()?;
-        Ok((condition, strategy(map, of)?))
+        Ok((condition, strategy(map, of, fingerprint)?))
     };
     let all: Vec<_> = list.iter().map(one).collect::<Result<_>>()?;
     Ok(if all.is_empty() { vec![(None, RedactionStrategy::redact())] } else { all })
 }
 
-fn strategy(map: &Map<String, Value>, of: &str) -> Result<RedactionStrategy> {
+fn strategy(map: &Map<String, Value>, of: &str, fingerprint: &mut Hasher) -> Result<RedactionStrategy> {
     let name = text(map, "strategy").unwrap_or("REDACT").to_ascii_uppercase();
     let number = |key: &str| map.get(key).and_then(|v| v.as_i64().or_else(|| v.as_str()?.parse().ok()));
     let character = |key: &str| text(map, key).and_then(|s| s.chars().next()).unwrap_or('*');
@@ -252,16 +257,16 @@ fn strategy(map: &Map<String, Value>, of: &str) -> Result<RedactionStrategy> {
                 .into_iter()
                 .flatten()
                 .filter_map(|(k, v)| Some((k.clone(), v.as_str()?.to_owned())))
-                .chain(mapping_files(map)?)
+                .chain(mapping_files(map, fingerprint)?)
                 .collect(),
             case_sensitive: flag(map, "caseSensitive", true),
             otherwise: Box::new(redact()),
         },
         "TRUNCATE_TO_YEAR" => RedactionStrategy::Year,
         "SHIFT" | "SHIFT_DATE" => RedactionStrategy::Shift(DateShift {
-            days: number("shiftDays").unwrap_or(0) as i32,
-            months: number("shiftMonths").unwrap_or(0) as i32,
-            years: number("shiftYears").unwrap_or(0) as i32,
+            days: number("shiftDays").unwrap_or(0),
+            months: number("shiftMonths").unwrap_or(0),
+            years: number("shiftYears").unwrap_or(0),
             random: flag(map, "shiftRandom", false),
         }),
         "RELATIVE" => RedactionStrategy::Relative,
@@ -273,35 +278,39 @@ fn strategy(map: &Map<String, Value>, of: &str) -> Result<RedactionStrategy> {
 }
 
 /// Replacements from files: one per line, value and replacement separated by a tab.
-fn mapping_files(map: &Map<String, Value>) -> Result<Vec<(String, String)>> {
+fn mapping_files(map: &Map<String, Value>, fingerprint: &mut Hasher) -> Result<Vec<(String, String)>> {
     let mut all = Vec::new();
     for path in strings(map.get("mappingFiles")) {
-        let text = read(path)?;
+        let text = read(path, fingerprint)?;
         all.extend(text.lines().filter_map(|l| l.split_once('\t')).map(|(a, b)| (a.to_owned(), b.to_owned())));
     }
     Ok(all)
 }
 
-fn read(path: &str) -> Result<String> {
-    std::fs::read_to_string(path)
-        .map_err(|e| RedactError::Policy(format!("the file `{path}` that the policy names cannot be read: {e}")))
+/// The text of a file, which the fingerprint of the policy covers from then on.
+fn read(path: &str, fingerprint: &mut Hasher) -> Result<String> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|e| RedactError::Policy(format!("the file `{path}` that the policy names cannot be read: {e}")))?;
+    // With its length, so that what moves from one file to the next changes it.
+    fingerprint.update(&(text.len() as u64).to_le_bytes()).update(text.as_bytes());
+    Ok(text)
 }
 
 /// The terms of a list, and those of the files that another one names, one per line.
-fn terms(map: &Map<String, Value>, list: &str, files: &str) -> Result<Vec<String>> {
+fn terms(map: &Map<String, Value>, list: &str, files: &str, fingerprint: &mut Hasher) -> Result<Vec<String>> {
     let mut all: Vec<String> = strings(map.get(list)).map(str::to_owned).collect();
     for path in strings(map.get(files)) {
-        all.extend(read(path)?.lines().map(str::trim).filter(|l| !l.is_empty()).map(str::to_owned));
+        all.extend(read(path, fingerprint)?.lines().map(str::trim).filter(|l| !l.is_empty()).map(str::to_owned));
     }
     Ok(all)
 }
 
 /// The ignore lists of the whole policy.
-fn read_ignores(root: &Map<String, Value>, ignore: &mut IgnoreList) -> Result<()> {
+fn read_ignores(root: &Map<String, Value>, PolicyParts { ignore, fingerprint, .. }: &mut PolicyParts) -> Result<()> {
     for list in root.get("ignored").and_then(Value::as_array).into_iter().flatten() {
         let map = as_object(list, "ignored")?;
         let sensitive = flag(map, "caseSensitive", false);
-        terms(map, "terms", "files")?.iter().for_each(|t| ignore.add(t, sensitive));
+        terms(map, "terms", "files", fingerprint)?.iter().for_each(|t| ignore.add(t, sensitive));
     }
     read_patterns(root, ignore)
 }
@@ -317,8 +326,8 @@ fn read_patterns(map: &Map<String, Value>, ignore: &mut IgnoreList) -> Result<()
 }
 
 /// The ignore lists of one identifier.
-fn own_ignores(map: &Map<String, Value>, ignore: &mut IgnoreList) -> Result<()> {
-    terms(map, "ignored", "ignoredFiles")?.iter().for_each(|t| ignore.add(t, false));
+fn own_ignores(map: &Map<String, Value>, ignore: &mut IgnoreList, fingerprint: &mut Hasher) -> Result<()> {
+    terms(map, "ignored", "ignoredFiles", fingerprint)?.iter().for_each(|t| ignore.add(t, false));
     read_patterns(map, ignore)
 }
 

@@ -54,7 +54,6 @@ impl FindingCache {
     }
 
     /// Sets the memory that the findings may take, in bytes.
-    #[must_use]
     pub fn with_max_bytes(self, bytes: usize) -> Self {
         Self { max_bytes: bytes, ..self }
     }

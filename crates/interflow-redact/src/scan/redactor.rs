@@ -9,7 +9,7 @@ use interflow_types::schema::JsonSchema;
 use serde::Serialize;
 
 use crate::detect::detector::Detector;
-use crate::detect::{Finding, NameEvidence, is_weighed};
+use crate::detect::{Finding, NameEvidence, camel_words, is_weighed};
 use crate::lexicon::{self, mark};
 use crate::model::ModelFindings;
 use crate::policy::{ConditionInput, KindRule, Policy};
@@ -81,7 +81,6 @@ impl RedactionSession {
     }
 
     /// Sets the context that conditions of the policy may test.
-    #[must_use]
     pub fn in_context(mut self, context: impl Into<String>) -> Self {
         self.context = context.into();
         self
@@ -144,7 +143,6 @@ impl Redactor {
     }
 
     /// Sets a cache, which several redactors may share: its keys contain the policy's fingerprint.
-    #[must_use]
     pub fn with_cache(mut self, memo: Arc<FindingCache>) -> Self {
         self.memo = Some(memo);
         self
@@ -204,7 +202,7 @@ impl Redactor {
         let led: Cow<'_, str> = if lead.is_empty() { text.into() } else { format!("{lead}: {text}").into() };
         let offset = led.len() - text.len();
         let model = model.map(|m| m.iter().map(|f| Finding { start: f.start + offset, end: f.end + offset, ..*f }));
-        let mut findings = self.engine.find_with_model(&led, model.map(Iterator::collect));
+        let mut findings = self.engine.find_with_model(&led, offset, model.map(Iterator::collect));
         if offset > 0 {
             findings.retain_mut(|f| {
                 // A finding may extend over the lead; only its part in the text counts.
@@ -358,10 +356,17 @@ impl Redactor {
         let name = span.name.clone().and_then(|n| std::str::from_utf8(body.get(n)?).ok()).unwrap_or_default();
         match span.part {
             JsonPart::Text => self.string_edits(raw, base, name, nested, session),
-            JsonPart::Name if is_plain_name(raw) => Ok(Default::default()),
+            JsonPart::Name if plain_name(raw).is_some_and(|n| !self.is_named_by_policy(n)) => Ok(Default::default()),
             JsonPart::Name => self.string_edits(raw, base, "", 0, session),
             JsonPart::Number => self.number_edits(raw, base, name, session),
         }
+    }
+
+    /// Whether the policy's own terms, patterns or sections occur in a text that is not scanned otherwise.
+    fn is_named_by_policy(&self, text: &str) -> bool {
+        let mut named = Vec::new();
+        self.policy.parts.terms.find(text, &mut named);
+        !named.is_empty()
     }
 
     /// Scans a number as text after its member's name. The replacement is written as a number if it is one, else as a
@@ -370,19 +375,14 @@ impl Redactor {
         // Most numbers are counts or prices; scanning all of them would find dates and phone numbers.
         let digits = raw.iter().filter(|b| b.is_ascii_digit()).count();
         let is_plain = digits < MIN_NUMBER_DIGITS && informative_name(name).is_empty();
-        let custom = &self.policy.parts.terms;
-        if is_plain && custom.is_empty() {
+        if is_plain && self.policy.parts.terms.is_empty() {
             return Ok(Default::default());
         }
         let text = std::str::from_utf8(raw).map_err(|e| RedactError::Utf8 { at: base + e.valid_up_to() })?;
         let integer = json::integer_digits(text);
         let text = integer.as_deref().unwrap_or(text);
-        if is_plain {
-            let mut named = Vec::new();
-            custom.find(text, &mut named);
-            if named.is_empty() {
-                return Ok(Default::default());
-            }
+        if is_plain && !self.is_named_by_policy(text) {
+            return Ok(Default::default());
         }
         let lead = if name.len() <= MAX_LEAD_BYTES { name } else { "" };
         let mut replacements = self.replacements(lead, text, session)?;
@@ -497,22 +497,6 @@ impl Redactor {
             evidence: f.evidence,
         })
     }
-
-    /// Decrypts a value of the policy's `encrypt` strategy.
-    ///
-    /// # Errors
-    /// The policy has no key, or the value was not encrypted with it.
-    pub fn decrypt(&self, value: &str) -> Result<String> {
-        self.policy.parts.keys.decrypt(value)
-    }
-
-    /// Decrypts a value of the policy's `fpe` strategy.
-    ///
-    /// # Errors
-    /// The policy has no key, or the value is too short.
-    pub fn fpe_decrypt(&self, value: &str) -> Result<String> {
-        self.policy.parts.keys.fpe_decrypt(value)
-    }
 }
 
 impl Default for Redactor {
@@ -545,9 +529,10 @@ fn model_key(findings: &[Finding]) -> Vec<u8> {
     [1].into_iter().chain(findings.iter().flat_map(part)).collect()
 }
 
-/// Whether a member name is a program identifier (lower case and underscores), which is not scanned.
-fn is_plain_name(raw: &[u8]) -> bool {
-    raw.len() <= MAX_LEAD_BYTES && raw.iter().all(|b| b.is_ascii_lowercase() || *b == b'_')
+/// A member name that is a program identifier (lower case and underscores), which is not scanned.
+fn plain_name(raw: &[u8]) -> Option<&str> {
+    let is_plain = raw.len() <= MAX_LEAD_BYTES && raw.iter().all(|b| b.is_ascii_lowercase() || *b == b'_');
+    std::str::from_utf8(raw).ok().filter(|_| is_plain)
 }
 
 /// The first strategy whose condition holds; `None` means that the finding does not count.
@@ -567,7 +552,7 @@ fn matching_strategy<'r>(rule: &'r KindRule, f: &Finding, text: &str, context: &
 
 /// A member's name if it indicates the kind of its value, else empty.
 fn informative_name(name: &str) -> &str {
-    if name.is_empty() || name.len() > 64 {
+    if name.is_empty() || name.len() > MAX_LEAD_BYTES {
         return "";
     }
     let tells = |part: &str| {
@@ -576,19 +561,4 @@ fn informative_name(name: &str) -> &str {
     };
     let mut parts = name.split(|c: char| !c.is_alphanumeric()).flat_map(camel_words);
     if tells(name) || parts.any(tells) { name } else { "" }
-}
-
-/// The parts of a `camelCase` word.
-fn camel_words(word: &str) -> impl Iterator<Item = &str> {
-    let mut rest = word;
-    std::iter::from_fn(move || {
-        if rest.is_empty() {
-            return None;
-        }
-        let bytes = rest.as_bytes();
-        let cut = (1..bytes.len()).find(|i| bytes[*i].is_ascii_uppercase() && bytes[i - 1].is_ascii_lowercase());
-        let (part, after) = rest.split_at(cut.unwrap_or(rest.len()));
-        rest = after;
-        Some(part)
-    })
 }

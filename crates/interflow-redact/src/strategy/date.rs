@@ -96,17 +96,22 @@ pub(super) fn year(text: &str) -> Option<String> {
     })
 }
 
+/// The distance by which a date is shifted; `None` if it is longer than the calendar.
+pub(super) fn span(by: &DateShift) -> Option<Span> {
+    Span::new().try_days(by.days).ok()?.try_months(by.months).ok()?.try_years(by.years).ok()
+}
+
 /// The shifted date in the same format; `None` if the text is not a complete date.
 pub(super) fn shift(text: &str, by: &DateShift) -> Result<Option<String>> {
     let Some(parsed) = parse(text) else { return Ok(None) };
-    let span: Span = if by.random {
+    let span = if by.random {
         // One to 730 days earlier: never in the future.
         let days = i64::from(u16::from_le_bytes(random()?) % 730) + 1;
-        (-days).days()
+        Some((-days).days())
     } else {
-        by.days.days().months(by.months).years(by.years)
+        span(by)
     };
-    Ok(parsed.date.checked_add(span).ok().map(|date| write(text, &parsed, date)))
+    Ok(span.and_then(|span| parsed.date.checked_add(span).ok()).map(|date| write(text, &parsed, date)))
 }
 
 /// Writes a date in the places of the old one, with the same kind of zeros and month names.

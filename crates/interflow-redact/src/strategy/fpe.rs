@@ -65,66 +65,59 @@ impl Ff3Cipher {
         self.block(p)
     }
 
-    /// The Feistel network, in place.
-    fn run(&self, numerals: &mut [u8], radix: u128, forward: bool) {
+    /// The Feistel network of eight rounds, in place.
+    fn encrypt(&self, numerals: &mut [u8], radix: u128) {
         let u = numerals.len().div_ceil(2);
         let (a, b) = numerals.split_at(u);
         let (mut a, mut b) = (a.to_vec(), b.to_vec());
-        // Eight Feistel rounds; decryption runs them backwards and subtracts.
-        for step in 0..8 {
-            let i = if forward { step } else { 7 - step };
+        for i in 0..8 {
             let m = if i % 2 == 0 { u } else { numerals.len() - u };
             let modulus = radix.pow(m as u32);
-            if forward {
-                let c = (number(&a, radix) + self.round(i, &b, radix) % modulus) % modulus;
-                a = std::mem::replace(&mut b, digits(c, radix, m));
-            } else {
-                let c = (number(&b, radix) + modulus - self.round(i, &a, radix) % modulus) % modulus;
-                b = std::mem::replace(&mut a, digits(c, radix, m));
-            }
+            let c = (number(&a, radix) + self.round(i, &b, radix) % modulus) % modulus;
+            a = std::mem::replace(&mut b, digits(c, radix, m));
         }
         numerals[..a.len()].copy_from_slice(&a);
         numerals[a.len()..].copy_from_slice(&b);
     }
 
-    pub fn encrypt_value(&self, value: &str) -> Option<String> {
-        self.value(value, true)
-    }
-
-    pub fn decrypt_value(&self, value: &str) -> Option<String> {
-        self.value(value, false)
-    }
-
     /// Encrypts the digits of a value if there are enough of them, else its letters and digits; other characters keep
-    /// their position. `None` if the value is too short to be safe.
-    fn value(&self, value: &str, forward: bool) -> Option<String> {
-        let count = value.bytes().filter(u8::is_ascii_digit).count();
-        let letters = value.bytes().filter(u8::is_ascii_alphabetic).count();
-        let radix: u128 = if count >= 6 && letters <= 4 { 10 } else { 36 };
-        let in_alphabet = |c: char| if radix == 10 { c.is_ascii_digit() } else { c.is_ascii_alphanumeric() };
-        let mut numerals: Vec<u8> = value
-            .chars()
-            .filter(|c| in_alphabet(*c))
-            .filter_map(|c| c.to_digit(radix as u32))
-            .map(|d| d as u8)
-            .collect();
-        // SP 800-38G: twice the number of numerals that fit 96 bits.
-        let longest = if radix == 10 { 56 } else { 36 };
-        if !(2..=longest).contains(&numerals.len())
-            || radix.checked_pow(numerals.len() as u32).is_some_and(|n| n < MIN_DOMAIN)
-        {
-            return None;
+    /// their position. `None` if the value is too short to be safe, or too long.
+    pub fn encrypt_value(&self, value: &str) -> Option<String> {
+        rewrite(value, |numerals, radix| self.encrypt(numerals, radix))
+    }
+}
+
+/// The numerals of radix 62; the first ten are those of radix 10.
+const NUMERALS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+
+/// In which radix a value is encrypted: its digits alone, or its letters, too.
+fn radix_of(value: &str) -> u128 {
+    let digits = value.bytes().filter(u8::is_ascii_digit).count();
+    let letters = value.bytes().filter(u8::is_ascii_alphabetic).count();
+    if digits >= 6 && letters <= 4 { 10 } else { 62 }
+}
+
+/// Applies a permutation to the numerals of a value, again until the result has the radix of the value: otherwise it could
+/// not be undone (cycle walking).
+fn rewrite(value: &str, permute: impl Fn(&mut [u8], u128)) -> Option<String> {
+    let radix = radix_of(value);
+    let numeral = |b: u8| NUMERALS[..radix as usize].iter().position(|n| *n == b);
+    let mut numerals: Vec<u8> = value.bytes().filter_map(numeral).map(|n| n as u8).collect();
+    // SP 800-38G: twice the number of numerals that fit 96 bits.
+    let longest = if radix == 10 { 56 } else { 32 };
+    if !(2..=longest).contains(&numerals.len())
+        || radix.checked_pow(numerals.len() as u32).is_some_and(|n| n < MIN_DOMAIN)
+    {
+        return None;
+    }
+    loop {
+        permute(&mut numerals, radix);
+        let mut next = numerals.iter().map(|n| char::from(NUMERALS[usize::from(*n)]));
+        let is_numeral = |c: char| u8::try_from(c).is_ok_and(|b| numeral(b).is_some());
+        let result: Option<String> = value.chars().map(|c| if is_numeral(c) { next.next() } else { Some(c) }).collect();
+        if result.as_deref().is_none_or(|result| radix_of(result) == radix) {
+            return result;
         }
-        self.run(&mut numerals, radix, forward);
-        let mut next = numerals.into_iter();
-        let one = |c: char| {
-            if !in_alphabet(c) {
-                return Some(c);
-            }
-            let new = char::from_digit(u32::from(next.next()?), radix as u32)?;
-            Some(if c.is_ascii_uppercase() { new.to_ascii_uppercase() } else { new })
-        };
-        value.chars().map(one).collect()
     }
 }
 
@@ -156,6 +149,24 @@ mod tests {
             .collect()
     }
 
+    impl Ff3Cipher {
+        /// The rounds of encryption backwards, with subtraction.
+        fn decrypt_value(&self, value: &str) -> Option<String> {
+            rewrite(value, |numerals, radix| {
+                let u = numerals.len().div_ceil(2);
+                let (mut a, mut b) = (numerals[..u].to_vec(), numerals[u..].to_vec());
+                for i in (0..8).rev() {
+                    let m = if i % 2 == 0 { u } else { numerals.len() - u };
+                    let modulus = radix.pow(m as u32);
+                    let c = (number(&b, radix) + modulus - self.round(i, &a, radix) % modulus) % modulus;
+                    b = std::mem::replace(&mut a, digits(c, radix, m));
+                }
+                numerals[..a.len()].copy_from_slice(&a);
+                numerals[a.len()..].copy_from_slice(&b);
+            })
+        }
+    }
+
     fn cipher(key: &str, tweak: &str) -> Ff3Cipher {
         Ff3Cipher::new(&hex(key), &hex(tweak)).expect("a key")
     }
@@ -174,10 +185,11 @@ mod tests {
     }
 
     #[test]
-    fn short_values_are_refused() {
+    fn short_and_long_values_are_refused() {
         let cipher = cipher("2DE79D232DF5585D68CE47882AE256D6", "CBD09280979564");
-        assert_eq!(cipher.encrypt_value("123"), None);
-        assert_eq!(cipher.encrypt_value(""), None);
+        for value in ["", "123", "aB1", &"1".repeat(57), &"a".repeat(33)] {
+            assert_eq!(cipher.encrypt_value(value), None, "{value}");
+        }
     }
 
     proptest! {
@@ -187,6 +199,14 @@ mod tests {
             let sealed = cipher.encrypt_value(&value).expect("long enough");
             let form = |s: &str| s.bytes().map(|b| b.is_ascii_digit()).collect::<Vec<_>>();
             prop_assert_eq!(form(&sealed), form(&value));
+            prop_assert_eq!(cipher.decrypt_value(&sealed), Some(value));
+        }
+
+        #[test]
+        fn fpe_round_trips_letters_in_any_case(value in "[A-Za-z0-9]{6,20}") {
+            let cipher = cipher("2DE79D232DF5585D68CE47882AE256D6", "CBD09280979564");
+            let sealed = cipher.encrypt_value(&value).expect("long enough");
+            prop_assert_eq!(sealed.len(), value.len());
             prop_assert_eq!(cipher.decrypt_value(&sealed), Some(value));
         }
     }

@@ -41,11 +41,6 @@ impl JsonSpan {
     pub const fn with_nesting(range: Range<usize>, nested: bool, name: Option<Range<usize>>) -> Self {
         Self { range, nested, name, part: JsonPart::Text, fixed: false }
     }
-
-    /// A string value that contains JSON.
-    pub const fn json(range: Range<usize>) -> Self {
-        Self::with_nesting(range, true, None)
-    }
 }
 
 fn json_error(at: usize, reason: &'static str) -> RedactError {

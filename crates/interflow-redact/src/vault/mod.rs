@@ -128,7 +128,6 @@ impl PlaceholderVault {
 
     /// Adds a key for values in fixed prompts, so that they have the same placeholders in every conversation of an
     /// installation.
-    #[must_use]
     pub fn with_fixed(mut self, key: &VaultKey) -> Self {
         self.fixed = Some((mac_of(key), HashSet::new()));
         self
@@ -199,11 +198,6 @@ impl PlaceholderVault {
         self.originals.insert(key, value.to_owned());
     }
 
-    /// The original of a placeholder, ignoring case, since models change it.
-    pub fn original(&self, placeholder: &str) -> Option<&str> {
-        self.originals.get(&placeholder.to_ascii_lowercase()).map(String::as_str)
-    }
-
     /// Matches a placeholder at the beginning of a text. With `more_may_come`, a text that ends within one is
     /// reported as open.
     pub(crate) fn match_at_start<'v>(&'v self, text: &[u8], more_may_come: bool) -> PlaceholderPrefix<'v> {
@@ -269,32 +263,6 @@ impl PlaceholderVault {
             }
             at += 1;
         }
-    }
-
-    /// Restores the originals in a complete text. Borrowed if there is nothing to restore.
-    pub fn restore<'t>(&self, text: &'t str) -> std::borrow::Cow<'t, str> {
-        if self.is_empty() {
-            return text.into();
-        }
-        let mut out = String::new();
-        let (mut copied, mut at) = (0, 0);
-        while let Some(skip) = self.next_start(&text.as_bytes()[at..]) {
-            at += skip;
-            match self.match_at_start(&text.as_bytes()[at..], false) {
-                PlaceholderPrefix::Found { len, original } => {
-                    out.push_str(&text[copied..at]);
-                    out.push_str(original);
-                    at += len;
-                    copied = at;
-                }
-                _ => at += 1,
-            }
-        }
-        if copied == 0 && out.is_empty() {
-            return text.into();
-        }
-        out.push_str(&text[copied..]);
-        out.into()
     }
 }
 

@@ -152,10 +152,19 @@ struct DecodedPiece<'p> {
 }
 
 impl PlaceholderVault {
+    /// Restores the originals in a complete text. Borrowed if there is nothing to restore.
+    pub fn restore<'t>(&self, text: &'t str) -> std::borrow::Cow<'t, str> {
+        let restored = self.restore_with(PlaceholderRestorer::new(EscapeLevel::Plain), text);
+        restored.map_or(text.into(), Into::into)
+    }
+
     /// Restores originals in the raw content of a whole JSON string; `None` if there is nothing to restore. `json` as for
     /// [`PlaceholderRestorer::in_string`].
     pub fn restore_string(&self, raw: &str, json: bool) -> Option<String> {
-        let mut restorer = PlaceholderRestorer::in_string(json);
+        self.restore_with(PlaceholderRestorer::in_string(json), raw)
+    }
+
+    fn restore_with(&self, mut restorer: PlaceholderRestorer, raw: &str) -> Option<String> {
         let restored = restorer.rewrite(self, raw);
         // A complete text that ends inside a possible placeholder: what was held back is emitted as it is.
         if !restorer.has_buffered() {

@@ -15,12 +15,10 @@ pub(crate) struct FeatureSet([u64; 2]);
 const _: () = assert!(Feature::ALL.len() <= 128, "a set of features has this many bits");
 
 impl FeatureSet {
-    #[inline]
     pub(crate) const fn has(self, feature: Feature) -> bool {
         self.0[feature as usize / 64] >> (feature as usize % 64) & 1 != 0
     }
 
-    #[inline]
     pub(crate) const fn insert(&mut self, feature: Feature) {
         self.0[feature as usize / 64] |= 1 << (feature as usize % 64);
     }

@@ -42,14 +42,12 @@ pub struct NameScores {
 }
 
 impl NameScores {
-    #[inline]
     pub(crate) const fn add(&mut self, other: Self) {
         self.person += other.person;
         self.place += other.place;
         self.organization += other.organization;
     }
 
-    #[inline]
     pub(crate) fn best(self) -> i16 {
         self.person.max(self.place).max(self.organization)
     }
@@ -118,7 +116,6 @@ impl NameWeights {
         Ok(weights)
     }
 
-    #[inline]
     pub(crate) const fn of(&self, model: NameModel, feature: Feature) -> NameScores {
         self.models[model as usize][feature as usize]
     }

@@ -83,8 +83,8 @@ fn is_reference(value: &str) -> bool {
 /// Whether the value is a placeholder: a template, asterisks, or a documentation example.
 pub(super) fn is_placeholder(value: &str) -> bool {
     // One letter repeated (`xxxxxxxx`) stands for a value.
-    let mut letters = value.bytes().filter(u8::is_ascii_alphanumeric);
-    let one_letter = letters.next().is_none_or(|first| letters.all(|b| b.eq_ignore_ascii_case(&first)));
+    let mut letters = value.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase);
+    let one_letter = letters.next().is_none_or(|first| letters.all(|c| c == first));
     let opened = value.starts_with(['<', '{', '$', '['])
         || value.starts_with(['%', '#']) && is_reference(value)
         || value.starts_with("env:")

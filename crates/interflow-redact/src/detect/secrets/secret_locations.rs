@@ -137,10 +137,23 @@ pub(super) fn password_command(scan: &mut ScanState<'_>, token: &WordToken) {
     }
 }
 
+/// The end of a command: a line break, or a `|` or `;` outside of quotes.
+fn command_end(text: &str) -> usize {
+    let mut at = 0;
+    while let Some(found) = text[at..].find(['\n', '|', ';', '"', '\'']).map(|n| at + n) {
+        let mark = text[found..].chars().next().filter(|c| matches!(c, '"' | '\''));
+        let Some(quote) = mark else { return found };
+        // Without an end on the line it is an apostrophe.
+        let inner = &text[found + 1..];
+        at = found + 1 + inner.find([quote, '\n']).filter(|n| !inner[*n..].starts_with('\n')).map_or(0, |n| n + 1);
+    }
+    text.len()
+}
+
 fn argument_of(scan: &mut ScanState<'_>, token: &WordToken, command: &PasswordCommand) {
     let rest = scan.text.get(token.end()..).unwrap_or_default();
     let rest = &rest[..rest.floor_char_boundary(MAX_LINE_BYTES)];
-    let line = rest.split(['\n', '|', ';']).next().unwrap_or_default();
+    let line = &rest[..command_end(rest)];
     let mut at = token.end();
     let mut awaited = None;
     for part in line.split(' ') {
