@@ -37,7 +37,6 @@ pub struct SetupFacts {
 #[serde(deny_unknown_fields)]
 pub struct BrowserRequest {
     /// Name of an installed browser; the preferred one if absent.
-    #[serde(default)]
     pub browser: Option<String>,
 }
 

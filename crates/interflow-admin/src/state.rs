@@ -9,6 +9,7 @@ use std::time::Duration;
 use interflow_approvals::Approvals;
 use interflow_archive::ArchiveProgress;
 use interflow_archive::view::ProtoSchemas;
+use interflow_codec::prometheus::MetricsPage;
 use interflow_conversations::conversations::indexer::IndexerHandle;
 use interflow_limits::{KeyStore, UsageLimiter};
 use interflow_llm_gateway::gateway::LlmGateway;
@@ -33,7 +34,6 @@ use crate::doctor::DoctorFn;
 use crate::event_clients::EventClients;
 use crate::identity::shared::SharedIdentity;
 use crate::identity::token_lifetimes::TokenLifetimes;
-use crate::metrics::sources::MetricsSource;
 use crate::pending::FleetPending;
 use crate::pending::queue::PendingQueue;
 use crate::records::{MAX_UPLOAD, Records};
@@ -47,6 +47,9 @@ use crate::setup::MachineSetup;
 const MAX_CHECKS: usize = 2;
 /// Concurrent changes of files whose texts are not the client's; more wait.
 const MAX_EDITS: usize = 4;
+
+/// Writes metrics that the admin side does not know.
+pub type MetricsSource = Box<dyn Fn(&mut MetricsPage) + Send + Sync>;
 
 pub struct AdminDeps {
     pub engine: Arc<ProxyServer>,

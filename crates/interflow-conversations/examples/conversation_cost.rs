@@ -85,6 +85,7 @@ impl World {
         let seen = RawCall {
             flow: FlowId::from_u128(u128::from(asked.n)),
             part: 0,
+            lane: "",
             started: Timestamp::from_micros(asked.n * 1000),
             first_byte: Some(100),
             duration: 500,

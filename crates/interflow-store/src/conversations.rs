@@ -40,6 +40,13 @@ pub struct ConversationRow {
     pub facts: String,
 }
 
+impl ConversationRow {
+    /// Where a list of conversations continues behind this one.
+    pub fn cursor(&self) -> String {
+        format!("{}.{}", self.updated.micros(), self.id)
+    }
+}
+
 /// A message of a conversation, identified by a hash of the whole history up to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MessageNodeRow {
@@ -175,7 +182,8 @@ pub struct ConversationOptions {
     pub query: Query,
     pub parent: Option<String>,
     pub all: bool,
-    /// Only conversations after this one: the last id of the previous page.
+    /// Only conversations behind this [cursor](ConversationRow::cursor): of the last one of the previous page. Behind what is no
+    /// cursor there are none.
     pub after: Option<String>,
     /// Only conversations with an exchange that started in this range, without its end.
     pub during: Option<(Timestamp, Timestamp)>,
@@ -185,6 +193,17 @@ pub struct ConversationOptions {
 impl Default for ConversationOptions {
     fn default() -> Self {
         Self { query: Query::all(), parent: None, all: false, after: None, during: None, limit: 100 }
+    }
+}
+
+impl ConversationOptions {
+    /// The time and the id behind which the list begins. They are those at the time of the page before: were the
+    /// conversation looked up, a page would be repeated once it has another exchange.
+    pub fn start(&self) -> (i64, &str) {
+        // Before any text.
+        let Some(after) = &self.after else { return (i64::MAX, "\u{10ffff}") };
+        let place = after.split_once('.').and_then(|(updated, id)| Some((updated.parse().ok()?, id)));
+        place.unwrap_or((i64::MIN, ""))
     }
 }
 

@@ -88,7 +88,6 @@ impl FlowRecord {
 
     /// The flow as received: with the client's request and the origin's response where they were edited. A body that
     /// was not edited is the one sent on.
-    #[must_use]
     pub fn original_view(&self) -> Self {
         let mut row = self.clone();
         let Some(original) = row.original.take() else { return row };

@@ -52,7 +52,7 @@ config_sections! {
         pub query: String,
         /// Conversations on a page, 1 to 500.
         pub limit: usize = 100,
-        /// Only those behind the conversation of this id.
+        /// Only those behind this cursor: `next` of the page before.
         pub after: Option<String>,
         /// Only sub-agents of the conversation of this id.
         pub parent: Option<String>,
@@ -109,7 +109,7 @@ pub async fn list(
     run_query(&state, move |store, _| {
         let conversations = store.conversations(&options)?;
         // A full page may be the last one; the next is empty then.
-        let next = if conversations.len() == limit { conversations.last().map(|l| l.row.id.clone()) } else { None };
+        let next = if conversations.len() == limit { conversations.last().map(|l| l.row.cursor()) } else { None };
         let now = Timestamp::now();
         let listed = |summary: ConversationSummary| ListedConversation {
             live: now.micros().saturating_sub(summary.row.updated.micros()) < ACTIVE_WITHIN,
@@ -129,7 +129,7 @@ pub(crate) struct TextSearchParams {
     query: String,
     /// Also sub-agents, and conversations of utility calls alone.
     all: bool,
-    /// Only those behind the conversation of this id: where the search before ended.
+    /// Only those behind this cursor: `next` of the page before.
     after: Option<String>,
     /// Conversations on a page, 1 to 100; 30 by default.
     limit: Option<usize>,
@@ -238,7 +238,7 @@ fn not_found(word: &str) -> ApiError {
 #[derive(Deserialize, Default, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct ConversationExportParams {
-    /// markdown (default), jsonl or html.
+    /// markdown (default), jsonl, html or otel.
     format: Option<String>,
 }
 

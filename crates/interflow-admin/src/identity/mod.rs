@@ -45,7 +45,6 @@ impl Rights {
         Self(1 << right as u8)
     }
 
-    #[must_use]
     pub const fn and(self, more: Self) -> Self {
         Self(self.0 | more.0)
     }

@@ -1,12 +1,10 @@
 //! Metrics of LLM traffic, quotas and their telemetry.
 
-use interflow_codec::prometheus::{HistogramSample, MetricFamily, MetricsPage};
+use interflow_codec::prometheus::MetricsPage;
 use interflow_limits::CounterSnapshot;
-use interflow_llm_gateway::llm_telemetry::{
-    DurationHistogram, LabeledValues, LlmStats, REDACTION_BOUNDS, REQUEST_BOUNDS,
-};
+use interflow_llm_gateway::llm_telemetry::{LlmStats, REDACTION_BOUNDS, REQUEST_BOUNDS};
 
-use super::table;
+use super::{durations, table};
 use crate::api::edited::limits::current_counters;
 use crate::state::LimitDeps;
 
@@ -34,8 +32,13 @@ pub(super) async fn write(page: &mut MetricsPage, parts: &LimitDeps) {
 
 fn requests(page: &mut MetricsPage, s: &LlmStats) {
     page.samples(&table::LLM_REQUESTS, &s.requests);
-    durations(page, &table::LLM_DURATION, &REQUEST_BOUNDS, &s.duration);
-    durations(page, &table::LLM_FIRST_TOKEN, &REQUEST_BOUNDS, &s.first_token);
+    for (family, bounds, of) in [
+        (&table::LLM_DURATION, &REQUEST_BOUNDS, &s.duration),
+        (&table::LLM_FIRST_TOKEN, &REQUEST_BOUNDS, &s.first_token),
+        (&table::REDACTION_DURATION, &REDACTION_BOUNDS, &s.redaction),
+    ] {
+        durations(page, family, bounds, of.iter().map(|(labels, h)| (labels, &h.counts[..], h.micros)));
+    }
     page.value(&table::LLM_IN_FLIGHT, s.in_flight);
     page.value(&table::LLM_IN_FLIGHT_LIMIT, s.capacity);
     page.samples(&table::LLM_TOKENS, &s.tokens);
@@ -45,18 +48,11 @@ fn requests(page: &mut MetricsPage, s: &LlmStats) {
     page.samples(&table::LLM_UNPRICED, &s.unpriced_tokens);
     page.samples(&table::LLM_REJECTED, &s.rejected);
     page.samples(&table::LLM_UPSTREAM_ERRORS, &s.upstream_errors);
-    durations(page, &table::REDACTION_DURATION, &REDACTION_BOUNDS, &s.redaction);
     page.value(&table::AUDIT_LOST, s.lost_audit_lines);
     page.value(&table::SPANS_DROPPED, s.dropped_spans);
     page.value(&table::CONTENTS_DROPPED, s.dropped_contents);
     let (sent, dropped) = s.webhook_events;
     page.samples(&table::WEBHOOK_EVENTS, [(["sent"], sent), (["dropped"], dropped)]);
-}
-
-fn durations(page: &mut MetricsPage, family: &MetricFamily, bounds: &[f64], of: &LabeledValues<DurationHistogram>) {
-    let sample = |h: &DurationHistogram| h.micros as f64 / 1e6;
-    let values = of.iter().map(|(labels, h)| (labels, HistogramSample { bounds, counts: &h.counts, sum: sample(h) }));
-    page.histogram(family, values);
 }
 
 fn quotas(page: &mut MetricsPage, mut counters: Vec<CounterSnapshot>) {

@@ -2,7 +2,6 @@
 
 mod llm;
 mod process;
-pub mod sources;
 pub mod table;
 
 use std::sync::atomic::Ordering::Relaxed;
@@ -13,13 +12,14 @@ use axum::response::IntoResponse;
 use interflow_codec::prometheus::{self, HistogramSample, MetricFamily, MetricsPage};
 use interflow_llm_gateway::redaction::RedactionCounts;
 use interflow_proxy::ProxyServer;
-use interflow_proxy::observe::stats::{Histogram, LATENCY_BOUNDS, StatsSnapshot, TUNNEL_BOUNDS};
+use interflow_proxy::observe::stats::{LATENCY_BOUNDS, StatsSnapshot, TUNNEL_BOUNDS};
 use interflow_rules::ActiveRules;
 use interflow_store::StoreStats;
 use interflow_types::budget::PROCESS_BUDGET;
 
 use crate::api::store_stats;
 use crate::event_clients::EventClients;
+pub use crate::state::MetricsSource;
 use crate::state::SharedState;
 
 pub(crate) async fn metrics(State(state): State<SharedState>) -> impl IntoResponse {
@@ -92,9 +92,10 @@ fn http(page: &mut MetricsPage, s: &StatsSnapshot) {
         .iter()
         .flat_map(|l| l.responses.iter().enumerate().map(move |(n, count)| ([l.listener.to_owned(), class(n)], count)));
     page.samples(&table::HTTP_RESPONSES, responses);
-    let by_listener = s.listeners.iter().map(|l| ([l.listener], &l.latency));
+    let by_listener = s.listeners.iter().map(|l| ([l.listener], &*l.latency.counts, l.latency.sum));
     durations(page, &table::HTTP_DURATION, &LATENCY_BOUNDS, by_listener);
-    durations(page, &table::TUNNEL_DURATION, &TUNNEL_BOUNDS, [([""; 0], &s.tunnel_duration)]);
+    let tunnels = [([""; 0], &*s.tunnel_duration.counts, s.tunnel_duration.sum)];
+    durations(page, &table::TUNNEL_DURATION, &TUNNEL_BOUNDS, tunnels);
     page.samples(&table::PASSTHROUGH_TUNNELS, s.passthrough.iter().map(|(reason, n)| ([*reason], n)));
     page.value(&table::MESSAGES, s.messages);
     page.samples(&table::ERRORS, s.errors.iter().map(|(kind, n)| ([kind], n)));
@@ -109,22 +110,22 @@ fn upstream(page: &mut MetricsPage, s: &StatsSnapshot) {
         (&table::UPSTREAM_TLS, &s.upstream.tls),
         (&table::UPSTREAM_FIRST_BYTE, &s.upstream.first_byte),
     ] {
-        durations(page, family, &LATENCY_BOUNDS, [([""; 0], histogram)]);
+        durations(page, family, &LATENCY_BOUNDS, [([""; 0], &*histogram.counts, histogram.sum)]);
     }
     page.value(&table::UPSTREAM_IDLE, s.idle_upstream_connections);
     page.value(&table::DNS_CACHED, s.cached_names);
 }
 
-/// Writes distributions whose bounds are in microseconds.
-fn durations<'h, L: AsRef<[&'static str]>>(
+/// Writes distributions of microseconds: their labels, counts and sums.
+fn durations<'h, L: AsRef<[S]>, S: AsRef<str>>(
     page: &mut MetricsPage,
     family: &MetricFamily,
     bounds: &[u64; 14],
-    values: impl IntoIterator<Item = (L, &'h Histogram)>,
+    values: impl IntoIterator<Item = (L, &'h [u64], u64)>,
 ) {
     let bounds = bounds.map(|bound| bound as f64 / 1e6);
-    let sample = |h: &'h Histogram| HistogramSample { bounds: &bounds, counts: &h.counts, sum: h.sum as f64 / 1e6 };
-    page.histogram(family, values.into_iter().map(|(labels, h)| (labels, sample(h))));
+    let sample = |counts: &'h [u64], sum: u64| HistogramSample { bounds: &bounds, counts, sum: sum as f64 / 1e6 };
+    page.histogram(family, values.into_iter().map(|(labels, counts, sum)| (labels, sample(counts, sum))));
 }
 
 fn redaction_findings(page: &mut MetricsPage, counts: &RedactionCounts) {
@@ -187,7 +188,7 @@ fn event_clients(page: &mut MetricsPage, viewers: &EventClients) {
 
 #[cfg(test)]
 mod tests {
-    use interflow_proxy::observe::stats::ListenerStats;
+    use interflow_proxy::observe::stats::{Histogram, ListenerStats};
 
     use super::*;
 

@@ -1,18 +1,15 @@
 //! Assembles exchanges into conversations, with an LRU cache of sessions in memory.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use super::recorded_call::ParsedCall;
-use super::records::{Conversation, NodeFacts};
-pub use super::session::SessionUpdate;
 use super::session::{AgentSession, MAX_THREADS};
+pub use super::session::{SessionUpdate, StoredConversation};
 use interflow_types::Timestamp;
 
 /// Maximum number of messages of all sessions in memory, about 100 bytes each. The current session may exceed it.
 const MAX_MESSAGES: usize = 1_000_000;
-
-/// A stored conversation and its message nodes in insertion order.
-pub type StoredConversation = (Conversation, Vec<(u128, Option<u128>, NodeFacts)>);
 
 /// The sessions in memory, limited by their number of messages. A session that is not there is restored from the store
 /// when its next call arrives; the one that was used least recently is dropped.
@@ -50,13 +47,15 @@ impl ConversationAssembler {
         // A logical clock: only the order of use matters.
         self.clock += 1;
         let key = seen.key().to_owned();
-        if !self.sessions.contains_key(&key) {
-            // Restored before anything changes, so that an error leaves the assembler as it was.
-            let session = AgentSession::from_stored(restore(&key)?);
-            self.weight += session.message_count();
-            self.sessions.insert(key.clone(), (self.clock, session));
-        }
-        let Some((used, session)) = self.sessions.get_mut(&key) else { return Ok(SessionUpdate::default()) };
+        let (used, session) = match self.sessions.entry(key.clone()) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => {
+                // Restored before anything changes, so that an error leaves the assembler as it was.
+                let session = AgentSession::from_stored(restore(&key)?);
+                self.weight += session.message_count();
+                place.insert((self.clock, session))
+            }
+        };
         *used = self.clock;
         let before = session.message_count();
         let update = session.add_call(seen);

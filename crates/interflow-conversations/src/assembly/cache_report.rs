@@ -179,38 +179,43 @@ fn unchanged_reason(pause: u64) -> BreakReason {
 }
 
 fn tool_reason(before: &ModelRequest, after: &ModelRequest) -> Option<BreakReason> {
-    let names = |r: &ModelRequest| r.tools.iter().map(|t| t.name.clone()).collect::<Vec<_>>();
-    let (old, new) = (names(before), names(after));
-    let missing = |of: &[String], from: &[String]| -> Vec<String> {
-        of.iter().filter(|name| !from.contains(name)).map(|name| format!("`{name}`")).take(4).collect()
-    };
-    let plain = |r: &ModelRequest, name: &str| {
-        let tool = r.tools.iter().find(|t| t.name == name)?;
-        Some(definition_text(&tool.definition).to_string())
-    };
+    let (old, new) = (tool_names(before), tool_names(after));
     let (added, removed) = (missing(&new, &old), missing(&old, &new));
     let reason = |cause, detail: String, change| Some(BreakReason { cause, detail, change });
     if !removed.is_empty() || !added.is_empty() {
-        let part = |what: &str, names: Vec<String>| (!names.is_empty()).then(|| format!("{what} {}", names.join(", ")));
+        let part = |what: &str, names: Vec<&str>| {
+            let quoted: Vec<String> = names.iter().take(4).map(|name| format!("`{name}`")).collect();
+            (!quoted.is_empty()).then(|| format!("{what} {}", quoted.join(", ")))
+        };
         let parts: Vec<String> = [part("added", added), part("removed", removed)].into_iter().flatten().collect();
         return reason(BreakCause::Tools, format!("tools were {}", parts.join("; ")), None);
     }
     if old != new {
-        let first = old.iter().zip(&new).find(|(a, b)| a != b).map_or("", |(_, b)| b.as_str());
+        let first = old.iter().zip(&new).find(|(a, b)| a != b).map_or("", |(_, b)| b);
         return reason(BreakCause::ToolOrder, format!("the tools are in another order, from `{first}` on"), None);
     }
+    let plain = |r: &ModelRequest, name: &str| definition(r, name).unwrap_or_default().to_string();
     let changed = new.iter().find(|name| plain(before, name) != plain(after, name))?;
-    let (a, b) = (plain(before, changed).unwrap_or_default(), plain(after, changed).unwrap_or_default());
+    let (a, b) = (plain(before, changed), plain(after, changed));
     reason(BreakCause::Tools, format!("the definition of the tool `{changed}` changed"), excerpt(&a, &b).map(|e| e.1))
 }
 
+pub(super) fn tool_names(request: &ModelRequest) -> Vec<&str> {
+    request.tools.iter().map(|tool| tool.name.as_str()).collect()
+}
+
+/// The names of the one list that the other one does not have.
+pub(super) fn missing<'n>(of: &[&'n str], from: &[&str]) -> Vec<&'n str> {
+    of.iter().filter(|name| !from.contains(name)).copied().collect()
+}
+
 /// A tool's definition without its cache mark.
-pub(super) fn definition_text(definition: &Value) -> Value {
-    let mut plain = definition.clone();
+pub(super) fn definition(request: &ModelRequest, name: &str) -> Option<Value> {
+    let mut plain = request.tools.iter().find(|tool| tool.name == name)?.definition.clone();
     if let Value::Object(map) = &mut plain {
         map.shift_remove("cache_control");
     }
-    plain
+    Some(plain)
 }
 
 fn system_reason(before: &str, after: &str) -> Option<BreakReason> {
@@ -223,7 +228,7 @@ fn system_reason(before: &str, after: &str) -> Option<BreakReason> {
 }
 
 fn history_reason(before: &[ChatMessage], after: &[ChatMessage]) -> Option<BreakReason> {
-    let same = before.iter().zip(after).take_while(|(a, b)| a.role == b.role && a.blocks == b.blocks).count();
+    let same = before.iter().zip(after).take_while(|(a, b)| a == b).count();
     // A message that is only missing at the end changes nothing before it.
     let old = before.get(same)?;
     let text = |m: &ChatMessage| m.blocks.iter().map(block_text).collect::<Vec<_>>().join("\n");

@@ -5,6 +5,7 @@ use interflow_types::data_file;
 use std::sync::LazyLock;
 
 use interflow_llm::message::ModelRequest;
+use interflow_llm::otlp::conversation_id;
 
 /// An agent, and the session that its header fields name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,12 +28,8 @@ static AGENT_PROMPTS: LazyLock<Vec<[&str; 2]>> =
 static AGENT_TOOLS: LazyLock<Vec<[&str; 3]>> =
     LazyLock::new(|| data_file::records(include_str!("../../data/agent_tools.txt")).collect());
 
-const SESSION_HEADERS: [&str; 6] =
-    ["x-claude-code-session-id", "session_id", "session-id", "x-session-id", "x-session-affinity", "x-conversation-id"];
-
 pub fn detect_agent(headers: &Headers, request: &ModelRequest) -> ClientAgent {
-    let session =
-        SESSION_HEADERS.iter().find_map(|name| headers.get_str(name)).filter(|s| !s.is_empty()).map(str::to_owned);
+    let session = conversation_id(headers).map(str::to_owned);
     let (name, version) = agent_from_headers(headers).unwrap_or_default();
     let name = match name {
         "" => agent_from_content(request).unwrap_or_default(),

@@ -4,7 +4,9 @@
 use interflow_types::schema::JsonSchema;
 use serde::Serialize;
 
-use super::cache_report::{BreakCause, BreakReason, ExcerptChange, break_reason, definition_text, first_change};
+use super::cache_report::{
+    BreakCause, BreakReason, ExcerptChange, break_reason, definition, first_change, missing, tool_names,
+};
 use interflow_llm::message::{ChatMessage, ContentBlock, MessageRole, ModelRequest};
 use interflow_types::CallUsage;
 
@@ -62,47 +64,33 @@ pub struct DiffContext {
 const MAX_EXCERPT_CHARS: usize = 160;
 
 pub fn diff_requests(before: &ModelRequest, after: &ModelRequest, around: &DiffContext) -> RequestDiff {
-    let names = |r: &ModelRequest| r.tools.iter().map(|t| t.name.clone()).collect::<Vec<_>>();
-    let (old, new) = (names(before), names(after));
-    let missing =
-        |of: &[String], from: &[String]| -> Vec<String> { of.iter().filter(|n| !from.contains(n)).cloned().collect() };
-    let definition =
-        |r: &ModelRequest, name: &str| r.tools.iter().find(|t| t.name == name).map(|t| definition_text(&t.definition));
-    let changed = |n: &&String| definition(before, n).is_some_and(|d| definition(after, n).is_some_and(|a| a != d));
-    let same = before.messages.iter().zip(&after.messages).take_while(|(a, b)| is_same_message(a, b)).count();
+    let (mut old, mut new) = (tool_names(before), tool_names(after));
+    let changed = |n: &&&str| definition(before, n).is_some_and(|d| definition(after, n).is_some_and(|a| a != d));
+    let owned = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect::<Vec<_>>();
+    // Cache marks do not count: the canonical blocks do not include them.
+    let same = before.messages.iter().zip(&after.messages).take_while(|(a, b)| a == b).count();
     let changed_messages = |messages: &[ChatMessage]| -> Vec<ChangedMessage> {
         let behind = messages.iter().enumerate().skip(same);
         behind.map(|(index, m)| ChangedMessage { index, role: m.role, blocks: m.blocks.clone() }).collect()
     };
+    let system = first_change(&before.system.join("\n\n"), &after.system.join("\n\n"), 0, MAX_EXCERPT_CHARS);
     let mut changes = RequestDiff {
         model: (before.model != after.model).then(|| (before.model.clone(), after.model.clone())),
-        system: text_change(&before.system.join("\n\n"), &after.system.join("\n\n")),
-        tools_added: missing(&new, &old),
-        tools_removed: missing(&old, &new),
-        tools_changed: new.iter().filter(changed).cloned().collect(),
-        tools_reordered: false,
+        system: system.map(|(at, ExcerptChange { before, after })| TextChange { at, before, after }),
+        tools_added: owned(missing(&new, &old)),
+        tools_removed: owned(missing(&old, &new)),
+        tools_changed: owned(new.iter().filter(changed).copied().collect()),
+        tools_reordered: old != new,
         same,
         removed: changed_messages(&before.messages),
         added: changed_messages(&after.messages),
         cache: String::new(),
     };
-    let sorted = |mut names: Vec<String>| {
-        names.sort();
-        names
-    };
-    changes.tools_reordered = old != new && sorted(old) == sorted(new);
+    old.sort_unstable();
+    new.sort_unstable();
+    changes.tools_reordered &= old == new;
     changes.cache = cache_explanation(break_reason(before, after, around.pause), around);
     changes
-}
-
-/// Cache marks do not count: the canonical blocks do not include them.
-fn is_same_message(a: &ChatMessage, b: &ChatMessage) -> bool {
-    a.role == b.role && a.blocks == b.blocks
-}
-
-fn text_change(before: &str, after: &str) -> Option<TextChange> {
-    let (at, ExcerptChange { before, after }) = first_change(before, after, 0, MAX_EXCERPT_CHARS)?;
-    Some(TextChange { at, before, after })
 }
 
 fn cache_explanation(reason: BreakReason, around: &DiffContext) -> String {

@@ -12,6 +12,8 @@ pub struct RawCall<'a> {
     pub flow: FlowId,
     /// For a WebSocket, the number of the message that started the call; else 0.
     pub part: u64,
+    /// The lane of a WebSocket; empty if it has none.
+    pub lane: &'a str,
     pub started: Timestamp,
     /// Microseconds from the start until the first byte of the response.
     pub first_byte: Option<u64>,
@@ -35,6 +37,7 @@ pub struct RawCall<'a> {
 pub struct ParsedCall {
     pub(super) flow: FlowId,
     pub(super) part: u64,
+    pub(super) lane: String,
     pub(super) started: Timestamp,
     pub(super) first_byte: Option<u64>,
     pub(super) duration: u64,
@@ -90,6 +93,7 @@ impl ParsedCall {
         Self {
             flow: seen.flow,
             part: seen.part,
+            lane: seen.lane.to_owned(),
             started: seen.started,
             first_byte: seen.first_byte,
             duration: seen.duration,

@@ -40,7 +40,7 @@ pub struct ConversationFacts {
     /// Response ids and their messages, the latest last.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub replies: Vec<(String, MessageHash)>,
-    /// WebSockets of the conversation, and the last message in each.
+    /// Lanes of WebSockets, and the last message in each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sockets: Vec<(String, MessageHash)>,
     /// The beginning of the last reply.

@@ -78,12 +78,12 @@ pub struct SessionUpdate {
     pub exchange: Option<CallRecord>,
 }
 
-/// A stored message: its hash, its parent's, and its facts.
-pub type StoredNode = (u128, Option<u128>, NodeFacts);
+/// A stored conversation and its messages in the order of insertion: hash, the parent's hash, and facts.
+pub type StoredConversation = (Conversation, Vec<(u128, Option<u128>, NodeFacts)>);
 
 impl AgentSession {
     /// Restores a stored session. Messages are in the order of insertion, so that each follows its parent.
-    pub fn from_stored(kept: Vec<(Conversation, Vec<StoredNode>)>) -> Self {
+    pub fn from_stored(kept: Vec<StoredConversation>) -> Self {
         let threads = kept.into_iter().map(|(Conversation { row, facts }, nodes)| {
             let mut thread = ThreadState { row, facts, places: HashMap::with_capacity(nodes.len()) };
             for (key, parent, facts) in nodes {
@@ -105,7 +105,15 @@ impl AgentSession {
     }
 
     /// Inserts a call. Calls arrive in the order in which they ended.
-    pub fn add_call(&mut self, mut seen: ParsedCall) -> SessionUpdate {
+    pub fn add_call(&mut self, seen: ParsedCall) -> SessionUpdate {
+        let update = self.find_and_insert(seen);
+        // As the store returns them: a session that was restored meanwhile continues in the same way.
+        self.threads.sort_by(|a, b| (a.row.updated, &a.row.id).cmp(&(b.row.updated, &b.row.id)));
+        self.threads.drain(..self.threads.len().saturating_sub(MAX_THREADS));
+        update
+    }
+
+    fn find_and_insert(&mut self, mut seen: ParsedCall) -> SessionUpdate {
         let purpose = if seen.counts { CallPurpose::Probe } else { detect_purpose(&seen.request) };
         if purpose.is_side_call() {
             return self.add_side_call(seen, purpose);
@@ -132,7 +140,8 @@ impl AgentSession {
         self.insert_call(seen, purpose, parts, &keys, spot, changed)
     }
 
-    /// The message that the call names as its predecessor: the previous response, or the last message of its WebSocket.
+    /// The message that the call names as its predecessor: the previous response, or the last message in its lane of a
+    /// WebSocket.
     fn previous_response(&self, seen: &ParsedCall) -> Option<(usize, u128)> {
         // The latest conversation first.
         let find = |key_in: &dyn Fn(&ThreadState) -> Option<MessageHash>| {
@@ -146,7 +155,7 @@ impl AgentSession {
         }
         // Over a WebSocket, a request without an id contains only new items, none of which are a reply's.
         let is_new = seen.part > 0 && !seen.request.messages.iter().any(|m| m.role == MessageRole::Assistant);
-        is_new.then(|| find(&|t| last(&t.facts.sockets, &seen.flow.to_string()))).flatten()
+        is_new.then(|| find(&|t| last(&t.facts.sockets, &socket_id(seen)))).flatten()
     }
 
     fn insertion_point(
@@ -320,13 +329,6 @@ impl AgentSession {
         parent: Option<String>,
         link: Option<SubagentLink>,
     ) -> InsertionPoint {
-        if self.threads.len() >= MAX_THREADS {
-            // The id decides between equal times, so that a rebuild forgets the same one.
-            let oldest = self.threads.iter().enumerate().min_by_key(|(_, t)| (t.row.updated, t.row.id.clone()));
-            if let Some((at, _)) = oldest {
-                self.threads.remove(at);
-            }
-        }
         let facts = ConversationFacts {
             version: seen.agent.version.clone(),
             link,
@@ -513,9 +515,9 @@ impl ThreadState {
             keep_last(&mut self.facts.replies);
         }
         if seen.part > 0 {
-            let flow = seen.flow.to_string();
-            self.facts.sockets.retain(|(f, _)| *f != flow);
-            self.facts.sockets.push((flow, MessageHash(leaf)));
+            let socket = socket_id(seen);
+            self.facts.sockets.retain(|(other, _)| *other != socket);
+            self.facts.sockets.push((socket, MessageHash(leaf)));
             keep_last(&mut self.facts.sockets);
         }
     }
@@ -527,10 +529,15 @@ fn keep_last<T>(list: &mut Vec<T>) {
     }
 }
 
-/// The id of a conversation: 16 hexadecimal digits that depend on these parts only.
+/// An id of 16 hexadecimal digits that depend on these parts only.
 fn hashed_id(parts: &[&str]) -> String {
     let parts: Vec<&[u8]> = parts.iter().map(|p| p.as_bytes()).collect();
     format!("{:016x}", hash(b"conversation", &parts) >> 64)
+}
+
+/// Identifies a lane of a WebSocket; clients name lanes at any length.
+fn socket_id(seen: &ParsedCall) -> String {
+    hashed_id(&["socket", &seen.flow.to_string(), &seen.lane])
 }
 
 /// The id of a named session's first conversation.
@@ -617,7 +624,7 @@ fn call_facts(seen: &ParsedCall, purpose: CallPurpose) -> CallFacts {
         counted: seen.reply.usage.is_some(),
         estimated: seen.is_estimated,
         tools: seen.request.tools.len() as u64,
-        system: seen.request.system.iter().map(|s| s.len() as u64).sum(),
+        system: seen.request.system.iter().map(|s| s.chars().count() as u64).sum(),
         ..CallFacts::default()
     }
 }

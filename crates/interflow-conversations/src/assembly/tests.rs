@@ -41,6 +41,7 @@ impl Store {
     fn session(&self, key: &str) -> Vec<StoredConversation> {
         let mut all: Vec<_> = self.conversations.values().filter(|c| c.row.session == key).cloned().collect();
         all.sort_by_key(|c| (c.row.updated, c.row.id.clone()));
+        all.drain(..all.len().saturating_sub(ConversationAssembler::MAX_THREADS));
         let nodes = |c: &Conversation| {
             let own = self.nodes.iter().filter(|n| n.conversation == c.row.id);
             own.map(|n| (n.key, n.parent, n.facts.clone())).collect::<Vec<_>>()
@@ -116,6 +117,7 @@ impl World {
         let seen = RawCall {
             flow: FlowId::from_u128(self.flows),
             part: 0,
+            lane: "",
             started: Timestamp::from_micros(self.now),
             first_byte: Some(10),
             duration: 100,
@@ -265,6 +267,47 @@ fn sub_agents_with_the_same_prompt_are_separate() {
 }
 
 #[test]
+fn a_sub_agent_belongs_to_the_agent_that_was_active_last_whether_the_session_was_in_memory_or_not() {
+    for session in [Some("s"), None] {
+        let mut w = World::new();
+        let task = |id: &str| calls(id, "Task", "run the tests");
+        let (first, second) = (task("t1"), task("t2"));
+        w.ask(session, &[user("fix the bug")], first.clone());
+        // Asked before the first has its reply: another agent.
+        w.now -= 1_000_050;
+        w.ask(session, &[user("paint the shed")], second);
+        w.now += 2_000_000;
+        w.ask(session, &[user("fix the bug"), first], assistant("they run"));
+        w.ask(session, &[user("run the tests")], assistant("all pass"));
+        let links: Vec<_> = w.kept.conversations.values().filter_map(|c| Some(c.facts.link.clone()?.call)).collect();
+        assert_eq!(links, ["t1"], "{session:?}");
+        assert_same(&w.kept, &w.with_short_memory());
+    }
+}
+
+#[test]
+fn a_session_with_more_conversations_than_are_kept_is_the_same_from_memory_and_from_the_store() {
+    let mut w = World::new();
+    for n in 0..ConversationAssembler::MAX_THREADS - 1 {
+        w.ask(None, &[user(&format!("question {n}"))], assistant("an answer"));
+    }
+    w.ask(None, &[user("fix it")], calls("t1", "Task", "run the tests"));
+    // The first one goes, and with it the places of the others change.
+    w.ask(None, &[user("run the tests")], assistant("all pass"));
+    let claimed = |c: &Conversation| c.facts.calls.iter().any(|call| call.claimed);
+    assert!(w.kept.conversations.values().any(claimed));
+    w.ask(None, &[user("question 0"), assistant("an answer"), user("again")], assistant("another"));
+    assert_same(&w.kept, &w.with_short_memory());
+}
+
+#[test]
+fn the_length_of_a_system_prompt_is_in_characters() {
+    let mut w = World::new();
+    let body = json!({"model": "claude", "system": "Größe", "messages": [user("go")]});
+    assert_eq!(w.send(body, assistant("gone")).facts.system, 5);
+}
+
+#[test]
 fn concurrent_agents_in_one_session_are_kept_separate() {
     let mut w = World::new();
     w.ask(Some("s"), &[user("paint the shed")], assistant("red?"));
@@ -395,6 +438,7 @@ fn previous_response_id_continues_a_conversation_without_history() {
         let seen = RawCall {
             flow,
             part: 0,
+            lane: "",
             started: Timestamp::from_micros(n as u64 * 1000),
             first_byte: None,
             duration: 5,

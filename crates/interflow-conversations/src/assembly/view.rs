@@ -264,6 +264,15 @@ impl<'a> TurnBuilder<'a> {
         }
     }
 
+    /// The call of a result without an id (Gemini): the first of this function. Results without a name come in the order
+    /// of their calls.
+    fn take_unnamed(&mut self, function: &str) -> Option<(usize, usize)> {
+        let is_of = |what: &ItemKind| matches!(what, ItemKind::Tool { name, .. } if name == function);
+        let fits = |(turn, item): &(usize, usize)| function.is_empty() || is_of(&self.turns[*turn].items[*item].what);
+        let at = self.unnamed.iter().position(fits)?;
+        Some(self.unnamed.remove(at))
+    }
+
     /// The item for a block; a result is attached to its call.
     fn item_kind(&mut self, block: ContentBlock, at: Timestamp) -> Option<ItemKind> {
         Some(match block {
@@ -274,10 +283,8 @@ impl<'a> TurnBuilder<'a> {
                 ItemKind::Tool { summary: input_summary(&input), id, name, input, result: None, child, flow: None }
             }
             ContentBlock::ToolResult { id, name, content, is_error } => {
-                // Results without an id (Gemini) come in the order of their calls.
                 let position = match id.is_empty() {
-                    true if self.unnamed.is_empty() => None,
-                    true => Some(self.unnamed.remove(0)),
+                    true => self.take_unnamed(&name),
                     false => self.open.remove(&id),
                 };
                 let outcome = Some(ToolOutcome { content, is_error, at: at.micros() });
@@ -305,7 +312,7 @@ impl<'a> TurnBuilder<'a> {
     }
 }
 
-fn call_views(exchanges: Vec<CallRecord>) -> Vec<CallView> {
+pub(crate) fn call_views(exchanges: Vec<CallRecord>) -> Vec<CallView> {
     // The tokens that the previous call read or wrote: what the cache should return.
     let mut warm: Option<u64> = None;
     let mut views = Vec::with_capacity(exchanges.len());

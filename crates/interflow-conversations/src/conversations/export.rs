@@ -50,7 +50,7 @@ impl FromStr for ExportFormat {
     }
 }
 
-/// Renders a conversation with its sub-agents: each within the tool call that started it, or, in JSON lines, after the
+/// Renders a conversation with its sub-agents: each within the tool call that started it, else, and in JSON lines, after the
 /// conversation.
 pub fn write(tree: &ConversationTree, form: ExportFormat) -> String {
     let mut out = String::new();
@@ -129,7 +129,7 @@ fn markdown(out: &mut String, tree: &ConversationTree, level: usize) -> fmt::Res
             writeln!(out, "> **Error:** {}\n", problem.replace('\n', "\n> "))?;
         }
     }
-    Ok(())
+    tree.other_agents().into_iter().try_for_each(|child| markdown(out, child, level + 1))
 }
 
 /// The note on the message of an item, at the last item of that message.
@@ -206,10 +206,7 @@ fn jsonl(out: &mut String, tree: &ConversationTree) -> fmt::Result {
     for exchange in &opened.thread.exchanges {
         writeln!(out, "{}", json!({"conversation_id": row.id, "exchange": exchange}))?;
     }
-    // A map has no order; sorted, so that the output is deterministic.
-    let mut children: Vec<_> = tree.children.values().collect();
-    children.sort_by_key(|t| (t.opened.listed.row.started, t.opened.listed.row.id.clone()));
-    children.into_iter().try_for_each(|child| jsonl(out, child))
+    tree.agents().into_iter().try_for_each(|child| jsonl(out, child))
 }
 
 const STYLE: &str = include_str!("../../data/export.css");
@@ -245,6 +242,7 @@ fn html_section(out: &mut String, tree: &ConversationTree) -> fmt::Result {
             writeln!(out, "<p class=\"error\">{}</p>", escape(problem))?;
         }
     }
+    tree.other_agents().into_iter().try_for_each(|child| html_section(out, child))?;
     writeln!(out, "</section>")
 }
 

@@ -1,15 +1,18 @@
 //! Conversations over WebSockets with several lanes, and in Google's Interactions.
 
 use interflow_store::{
-    FlowKind, FlowRecord, FlowState, FlowStore, FlowSummary, FlowWithBodies, MessageRecord, RecordConfig, SqliteStore,
+    ConversationOptions, ConversationStore as _, FlowKind, FlowRecord, FlowState, FlowStore, FlowSummary,
+    FlowWithBodies, MessageRecord, RecordConfig, SqliteStore,
 };
 use interflow_types::{Direction, MessageKind, Timestamp};
 use serde_json::{Value, json};
 
+use super::export::{self, ExportFormat};
 use super::from_recording::WebSocketCallReader;
 use super::indexer::ConversationIndexer;
 use super::load;
 use super::tests::{everything, flow, open_store, pricing};
+use super::tree::load_tree;
 use crate::assembly::ParsedCall;
 use crate::assembly::view::ItemKind;
 
@@ -111,6 +114,100 @@ fn lanes_of_a_websocket_and_responses_that_were_steered_are_calls_of_their_own()
     ]) {
         let call = format!("{call:?}");
         assert!(texts.iter().all(|text| call.contains(text)), "{texts:?}: {call}");
+    }
+}
+
+#[test]
+fn lanes_of_a_websocket_are_conversations_of_their_own() {
+    use Direction::{Request, Response};
+    let ask = |lane: &str, text: &str| {
+        (Request, json!({"type": "response.create", "model": "m", "stream_id": lane, "input": text}))
+    };
+    let answer = |lane: &str, id: &str, text: &str| {
+        let output =
+            json!([{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}]);
+        let response = json!({"id": id, "status": "completed", "output": output});
+        (Response, json!({"type": "response.completed", "stream_id": lane, "response": response}))
+    };
+    let (_dir, store) = open_store();
+    let messages = [
+        ask("a", "plan it"),
+        ask("b", "name it"),
+        answer("b", "r2", "Bob"),
+        answer("a", "r1", "step 1"),
+        ask("b", "shorter"),
+        ask("a", "go on"),
+        answer("a", "r3", "step 2"),
+        answer("b", "r4", "Bo"),
+    ];
+    store.insert(socket("api.openai.com", "/v1/responses", &messages)).unwrap();
+    ConversationIndexer::new(&store, pricing()).catch_up(&mut |_| {}).unwrap();
+    let mut found: Vec<Vec<String>> = Vec::new();
+    for listed in store.conversations(&ConversationOptions { all: true, ..Default::default() }).unwrap() {
+        let view = load::load_conversation(&store, &listed.row.id, None).unwrap().unwrap();
+        let items = view.thread.turns.into_iter().flat_map(|turn| turn.items);
+        found.push(
+            items.filter_map(|item| if let ItemKind::Text { text } = item.what { Some(text) } else { None }).collect(),
+        );
+    }
+    found.sort();
+    assert_eq!(found, [["name it", "Bob", "shorter", "Bo"], ["plan it", "step 1", "go on", "step 2"]]);
+}
+
+#[test]
+fn parallel_calls_without_ids_have_their_own_results_and_spans() {
+    let (_dir, store) = open_store();
+    let call = |name: &str| json!({"functionCall": {"name": name, "args": {}}});
+    let result = |name: &str| json!({"functionResponse": {"name": name, "response": {"output": format!("of {name}")}}});
+    let asked = json!({"role": "user", "parts": [{"text": "look"}]});
+    let called = json!({"role": "model", "parts": [call("read"), call("list")]});
+    // In another order than the calls.
+    let results = json!({"role": "user", "parts": [result("list"), result("read")]});
+    let said = json!({"role": "model", "parts": [{"text": "done"}]});
+    for (n, contents, reply) in [(1, json!([asked]), &called), (2, json!([asked, called, results]), &said)] {
+        let request = json!({"contents": contents}).to_string();
+        let response = json!({"candidates": [{"content": reply, "finishReason": "STOP"}]}).to_string();
+        let (host, path) = ("generativelanguage.googleapis.com", "/v1beta/models/gemini-x:generateContent");
+        store.insert(flow(n, host, path, request, 200, "application/json", response)).unwrap();
+    }
+    ConversationIndexer::new(&store, pricing()).catch_up(&mut |_| {}).unwrap();
+    let id = load::find_conversation(&store, "last").unwrap().unwrap();
+    let tree = load_tree(&store, &id).unwrap().unwrap();
+    let otel: Value = serde_json::from_str(&export::write(&tree, ExportFormat::Otel)).unwrap();
+    let spans = otel["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().unwrap();
+    let value = |span: &Value, key: &str| {
+        let all = span["attributes"].as_array().unwrap();
+        all.iter().find(|a| a["key"] == key).map(|a| a["value"]["stringValue"].as_str().unwrap().to_owned())
+    };
+    let ids: std::collections::BTreeSet<_> = spans.iter().map(|span| span["spanId"].as_str().unwrap()).collect();
+    assert_eq!((ids.len(), spans.len()), (5, 5), "an agent, two calls of the model, two of tools");
+    for name in ["read", "list"] {
+        let span = spans.iter().find(|span| span["name"] == format!("execute_tool {name}")).unwrap();
+        assert!(value(span, "gen_ai.tool.call.result").unwrap().contains(&format!("of {name}")), "{span}");
+    }
+    let last =
+        spans.iter().filter(|span| span["name"] == "chat gemini-x").max_by_key(|s| s["startTimeUnixNano"].as_str());
+    let input = value(last.unwrap(), "gen_ai.input.messages").unwrap();
+    assert!(input.contains("of read") && input.contains("of list") && !input.contains("look"), "{input}");
+    assert_eq!(value(last.unwrap(), "gen_ai.provider.name").as_deref(), Some("gcp.gemini"));
+}
+
+#[test]
+fn a_stream_that_breaks_off_has_the_kind_of_its_error() {
+    let sse = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"half an ans\"}}]}\n\n";
+    let request = json!({"model": "gpt", "messages": [{"role": "user", "content": "hi"}]}).to_string();
+    for (status, media, body, kind) in
+        [(200, "text/event-stream", sse, "cut"), (529, "application/json", r#"{"error": {"type": "busy"}}"#, "529")]
+    {
+        let (_dir, store) = open_store();
+        let mut cut = flow(1, "llm.local", "/v1/chat/completions", request.clone(), status, media, body);
+        cut.row.state = FlowState::Cut;
+        store.insert(cut).unwrap();
+        ConversationIndexer::new(&store, pricing()).catch_up(&mut |_| {}).unwrap();
+        let id = load::find_conversation(&store, "last").unwrap().unwrap();
+        let otel = export::write(&load_tree(&store, &id).unwrap().unwrap(), ExportFormat::Otel);
+        let error = json!({"key": "error.type", "value": {"stringValue": kind}}).to_string();
+        assert!(otel.contains(&error), "{otel}");
     }
 }
 

@@ -184,6 +184,7 @@ fn with_raw_call<T>(row: &FlowRecord, f: impl FnOnce(&RawCall<'_>) -> T) -> T {
     f(&RawCall {
         flow: row.id,
         part: 0,
+        lane: "",
         started: row.started,
         first_byte: row.timings.first_byte,
         duration: row.duration().unwrap_or_default(),
@@ -365,6 +366,7 @@ impl OpenWebSocketCall {
         with_raw_call(row, |call| {
             let call = RawCall {
                 part: self.part,
+                lane: &self.lane,
                 started: self.began,
                 first_byte: self.first.map(after),
                 duration: after(at),

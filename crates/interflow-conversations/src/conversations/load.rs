@@ -1,7 +1,7 @@
 //! Loads a stored conversation as a view.
 
 use crate::assembly::diff::{DiffContext, RequestDiff, diff_requests};
-use crate::assembly::view::{CallView, ChildThread, ItemKind, ThreadView, build_thread};
+use crate::assembly::view::{CallView, ChildThread, ItemKind, ThreadView, build_thread, call_views};
 use crate::assembly::{CallRecord, ConversationFacts, MessageHash, SubagentLink};
 use interflow_llm::message::ModelRequest;
 use interflow_query::Query;
@@ -158,16 +158,19 @@ pub fn find_conversation(store: &dyn FlowStore, word: &str) -> Result<Option<Str
 /// # Errors
 /// The store failed.
 pub fn request_diff(store: &dyn FlowStore, id: &str, flow: FlowId, part: u64) -> Result<Option<RequestDiff>> {
-    let exchanges: Vec<CallRecord> = store.exchanges(id)?.into_iter().map(mapping::call_record).collect();
-    let Some(at) = exchanges.iter().position(|e| e.flow == flow && e.part == part) else { return Ok(None) };
+    let calls = call_views(store.exchanges(id)?.into_iter().map(mapping::call_record).collect());
+    let flow = flow.to_string();
+    let Some(at) = calls.iter().position(|call| call.flow == flow && call.part == part) else { return Ok(None) };
     // Side calls have prompts of their own.
-    let before = exchanges[..at].iter().rev().find(|e| !e.facts.purpose.is_side_call());
-    let Some(before) = before else { return Ok(None) };
-    let now = &exchanges[at];
-    let (Some(old), Some(new)) = (read_request(store, before)?, read_request(store, now)?) else { return Ok(None) };
-    let ended = before.started.micros().saturating_add(before.facts.duration);
-    let around =
-        DiffContext { before: before.usage, after: now.usage, pause: now.started.micros().saturating_sub(ended) };
+    let before = calls[..at].iter().rev().find(|call| !call.facts.purpose.is_side_call());
+    before.map_or(Ok(None), |before| diff_between(store, before, &calls[at]))
+}
+
+fn diff_between(store: &dyn FlowStore, before: &CallView, now: &CallView) -> Result<Option<RequestDiff>> {
+    let read = |call: &CallView| call.flow.parse().map_or(Ok(None), |flow| read_request(store, flow, call.part));
+    let (Some(old), Some(new)) = (read(before)?, read(now)?) else { return Ok(None) };
+    let pause = now.started.saturating_sub(before.started.saturating_add(before.facts.duration));
+    let around = DiffContext { before: before.usage, after: now.usage, pause };
     Ok(Some(diff_requests(&old, &new, &around)))
 }
 
@@ -178,20 +181,18 @@ pub fn request_diffs<'a>(
     opened: &'a ConversationView,
 ) -> impl Iterator<Item = Result<(&'a CallView, RequestDiff)>> {
     let calls = opened.thread.exchanges.iter().filter(|call| !call.facts.purpose.is_side_call());
-    calls.filter_map(|call| {
-        let diff = request_diff(store, &opened.listed.row.id, call.flow.parse().ok()?, call.part).transpose()?;
-        Some(diff.map(|diff| (call, diff)))
-    })
+    let pairs = calls.clone().zip(calls.skip(1));
+    pairs.filter_map(|(before, call)| Some(diff_between(store, before, call).transpose()?.map(|diff| (call, diff))))
 }
 
-pub(super) fn read_request(store: &dyn FlowStore, exchange: &CallRecord) -> Result<Option<ModelRequest>> {
-    let row = match store.get(exchange.flow) {
+pub(super) fn read_request(store: &dyn FlowStore, flow: FlowId, part: u64) -> Result<Option<ModelRequest>> {
+    let row = match store.get(flow) {
         Ok(row) => row,
         Err(StoreError::NotFound(_)) => return Ok(None),
         Err(e) => return Err(e),
     };
     match row.kind {
-        FlowKind::WebSocket => WebSocketCallReader::read_request(store, &row, exchange.part),
+        FlowKind::WebSocket => WebSocketCallReader::read_request(store, &row, part),
         _ => from_recording::read_request(store, &row),
     }
 }

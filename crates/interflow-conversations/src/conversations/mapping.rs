@@ -1,6 +1,8 @@
 //! Converts between the assembler's types and rows of the store.
 
-use crate::assembly::{CallRecord, Conversation, MessageNode, PartBody, SessionUpdate, StoredConversation};
+use crate::assembly::{
+    CallPurpose, CallRecord, Conversation, MessageNode, PartBody, SessionUpdate, StoredConversation,
+};
 use interflow_store::{
     ConversationRow, ConversationUpdate, ExchangeRow, FlowStore, MessageNodeRow, Result, TokenUsage,
 };
@@ -65,9 +67,15 @@ pub fn node(row: MessageNodeRow) -> Option<MessageNode> {
 }
 
 fn call_row(e: CallRecord, pricing: &CallPricing) -> ExchangeRow {
-    let usage = e.usage.unwrap_or_default();
+    // Calls that providers do not charge for.
+    let is_free = e.facts.status >= 400 || e.facts.purpose == CallPurpose::Probe;
+    let price = || match &e.usage {
+        Some(usage) => pricing(&e.provider, &e.model, usage, e.started),
+        None => is_free.then_some(0.0),
+    };
     // The provider's own figure is more exact than a price list.
-    let cost = e.cost.or_else(|| pricing(&e.provider, &e.model, &e.usage?, e.started));
+    let cost = e.cost.or_else(price);
+    let usage = e.usage.unwrap_or_default();
     let used = TokenUsage {
         exchanges: 1,
         input: usage.input,

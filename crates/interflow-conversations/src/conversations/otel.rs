@@ -82,7 +82,7 @@ impl ConversationTrace {
         let id = hashed_id(&[&row.id, "agent"], 16);
         let mut attributes = vec![
             attribute(name::OPERATION, "invoke_agent"),
-            attribute(name::PROVIDER, row.provider.as_str()),
+            attribute(name::PROVIDER, otlp::provider_name(&row.provider)),
             attribute("gen_ai.agent.name", row.agent.as_str()),
             attribute("gen_ai.agent.version", opened.version.as_str()),
             attribute("gen_ai.conversation.id", row.id.as_str()),
@@ -108,6 +108,7 @@ impl ConversationTrace {
                 self.tool(tree, turn, item, &id);
             }
         }
+        tree.other_agents().into_iter().for_each(|child| self.agent(child, Some(&id)));
     }
 
     /// The span of an LLM call (`chat`), with its messages.
@@ -115,7 +116,7 @@ impl ConversationTrace {
         let row = &tree.opened.listed.row;
         let mut all = vec![
             attribute(name::OPERATION, "chat"),
-            attribute(name::PROVIDER, row.provider.as_str()),
+            attribute(name::PROVIDER, otlp::provider_name(&row.provider)),
             attribute("gen_ai.conversation.id", row.id.as_str()),
             attribute(name::REQUEST_MODEL, e.model.as_str()),
             attribute(name::RESPONSE_MODEL, e.model.as_str()),
@@ -131,9 +132,11 @@ impl ConversationTrace {
         all.extend(e.speed.map(|s| attribute("interflow.tokens_per_second", s)));
         all.extend(e.facts.first_byte.map(|us| attribute(name::FIRST_CHUNK, us as f64 / 1e6)));
         all.extend(e.facts.stop.as_deref().map(|stop| attribute("gen_ai.response.finish_reasons", [stop])));
-        all.extend(e.facts.error.as_ref().map(|_| {
-            let status = e.facts.status.to_string();
-            attribute("error.type", if e.facts.status == 0 { "error" } else { status.as_str() })
+        all.extend(e.facts.error.as_deref().map(|error| {
+            // A stream that breaks off has the status of a success.
+            let status = Some(e.facts.status).filter(|status| *status >= 400).map(|status| status.to_string());
+            let kind = || error.split(": ").next().unwrap_or_default().to_owned();
+            attribute("error.type", status.unwrap_or_else(kind))
         }));
         let (asked, said) = messages(tree, e);
         all.push(attribute("gen_ai.input.messages", asked.to_string()));
@@ -148,8 +151,8 @@ impl ConversationTrace {
     fn tool(&mut self, tree: &ConversationTree, turn: &ThreadTurn, item: &ThreadItem, agent: &str) {
         let ItemKind::Tool { id: call, name: tool, input, result, child, .. } = &item.what else { return };
         let row = &tree.opened.listed.row;
-        // The time distinguishes calls without an id, as Gemini makes them.
-        let id = hashed_id(&[&row.id, "tool", call, &item.at.to_string()], 16);
+        // By its place, because not all calls have an id (Gemini).
+        let id = hashed_id(&[&row.id, "tool", &format!("{:032x}", item.key.0)], 16);
         let mut all = vec![
             attribute(name::OPERATION, "execute_tool"),
             attribute("gen_ai.tool.name", tool.as_str()),
@@ -177,14 +180,20 @@ fn messages(tree: &ConversationTree, e: &CallView) -> (Value, Value) {
     };
     let items: Vec<&ThreadItem> = thread.turns.iter().flat_map(|t| &t.items).collect();
     let Some(first) = items.iter().position(|i| i.exchange == Some(at)) else { return (json!([]), json!([])) };
-    let before = items[..first].iter().rposition(|i| i.role == MessageRole::Assistant).map_or(0, |n| n);
+    // Where the reply before it begins, all of whose tool calls have their results in this request.
+    let is_said = |i: &ThreadItem| i.role == MessageRole::Assistant;
+    let last = items[..first].iter().rposition(|i| is_said(i)).unwrap_or_default();
+    let is_begin = |n: &usize| items[*n].exchange.is_some() || *n == 0 || !is_said(items[*n - 1]);
+    let before = (0..=last).rev().find(is_begin).unwrap_or_default();
     let end =
         items[first..].iter().position(|i| i.role != MessageRole::Assistant || i.exchange.is_some_and(|x| x != at));
     let end = end.map_or(items.len(), |n| first + n);
     // The results of earlier tool calls are what this request added.
     let results: Vec<Value> = items[before..first].iter().filter_map(|i| tool_result(i)).collect();
+    // The result of a call that is not known is a user's item.
+    let is_prompt = |i: &ThreadItem| !is_said(i) && !matches!(i.what, ItemKind::Tool { .. });
     let prompts: Vec<Value> =
-        items[before..first].iter().filter(|i| i.role == MessageRole::User).filter_map(|i| message_part(i)).collect();
+        items[before..first].iter().filter(|i| is_prompt(i)).filter_map(|i| message_part(i)).collect();
     let replies: Vec<Value> = items[first..end].iter().filter_map(|i| message_part(i)).collect();
     let finish = e.facts.stop.clone().unwrap_or_default();
     let mut input = Vec::new();

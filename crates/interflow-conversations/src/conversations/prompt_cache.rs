@@ -66,7 +66,8 @@ fn cache_break(
 }
 
 fn reason(store: &dyn FlowStore, before: &CallRecord, after: &CallRecord, pair: &BrokenPair) -> Result<BreakReason> {
-    let (Some(old), Some(new)) = (read_request(store, before)?, read_request(store, after)?) else {
+    let read = |call: &CallRecord| read_request(store, call.flow, call.part);
+    let (Some(old), Some(new)) = (read(before)?, read(after)?) else {
         let detail = "one of the two requests was not fully recorded".to_owned();
         return Ok(BreakReason { cause: BreakCause::Unknown, detail, change: None });
     };

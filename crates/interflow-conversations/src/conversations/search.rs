@@ -77,7 +77,7 @@ pub fn search(
                 return Err(StoreError::Cancelled);
             }
             page.searched += 1;
-            options.after = Some(listed.row.id.clone());
+            options.after = Some(listed.row.cursor());
             page.conversations.extend(search_one(store, &needle, listed)?);
             // At least one is read, so that each search comes further.
             if page.conversations.len() >= limit || Instant::now() > until {

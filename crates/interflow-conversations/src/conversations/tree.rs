@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use crate::assembly::view::ItemKind;
 use interflow_llm::message::{Attachment, ContentBlock};
 use interflow_store::{FlowStore, Result};
 
@@ -12,8 +13,27 @@ const MAX_DEPTH: usize = 8;
 
 pub struct ConversationTree {
     pub opened: ConversationView,
-    /// Sub-agents started by its tool calls, by id.
+    /// Its sub-agents, by id.
     pub children: HashMap<String, ConversationTree>,
+}
+
+impl ConversationTree {
+    /// The sub-agents in the order of their start.
+    pub fn agents(&self) -> Vec<&Self> {
+        let mut agents: Vec<_> = self.children.values().collect();
+        agents.sort_by_key(|t| (t.opened.listed.row.started, &t.opened.listed.row.id));
+        agents
+    }
+
+    /// Those that no tool call on the path started, as far as it is known.
+    pub fn other_agents(&self) -> Vec<&Self> {
+        let turns = &self.opened.thread.turns;
+        let names =
+            |what: &ItemKind, id: &str| matches!(what, ItemKind::Tool { child: Some(child), .. } if child == id);
+        let mut agents = self.agents();
+        agents.retain(|t| !turns.iter().flat_map(|turn| &turn.items).any(|i| names(&i.what, &t.opened.listed.row.id)));
+        agents
+    }
 }
 
 /// Loads a conversation with its sub-agents; `None` if it does not exist.

@@ -1,4 +1,4 @@
-//! What guardrails found in a flow: for its tags, the audit log, the header and the metrics. Never the texts.
+//! What guardrails found in a flow: for its tags, the audit log, the header and the metrics.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

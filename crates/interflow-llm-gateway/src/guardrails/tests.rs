@@ -37,7 +37,13 @@ fn service(guardrails: &[(&str, GuardrailConfig)]) -> Arc<GuardrailService> {
     let config = LlmConfig { guardrail, ..LlmConfig::default() };
     let table = LlmGateway::compile(&config, &|_| Err("none".into())).unwrap();
     let client: Arc<dyn HttpClient> = Arc::new(Nowhere);
-    let limits = UsageLimiter::new(&QuotaConfig::default(), std::path::Path::new("."), &NoRedis).unwrap();
+    let limits = UsageLimiter::with_deps(
+        &QuotaConfig::default(),
+        std::path::Path::new("."),
+        &NoRedis,
+        interflow_limits::LimiterDeps::default(),
+    )
+    .unwrap();
     let deps = GatewayDeps {
         egress: Arc::clone(&client),
         unrecorded: Arc::clone(&client),

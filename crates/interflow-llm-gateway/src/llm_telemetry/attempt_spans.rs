@@ -4,6 +4,8 @@ use interflow_llm::otlp::attribute;
 use interflow_types::{Attempt, AttemptState};
 use serde_json::{Value, json};
 
+use super::bounded;
+
 /// The spans of these attempts at a request that began at this time, in microseconds. Their usage has names of its own:
 /// that of the request is their sum.
 pub(super) fn spans(attempts: &[Attempt], trace: &str, request: &str, start: u64) -> Vec<Value> {
@@ -27,7 +29,7 @@ fn span(index: u64, attempt: &Attempt, trace: &str, request: &str, start: u64) -
         attribute("url.path", attempt.path.as_str()),
     ];
     attributes.extend(port.map(|port: u64| attribute("server.port", port)));
-    attributes.extend(attempt.model.as_deref().map(|model| attribute("interflow.attempt.model", model)));
+    attributes.extend(attempt.model.as_deref().map(|model| attribute("interflow.attempt.model", bounded(model))));
     attributes.extend(attempt.status.map(|status| attribute("http.response.status_code", status)));
     attributes.extend(attempt.error.map(|kind| attribute("error.type", kind.as_str())));
     attributes.extend(attempt.input_tokens.map(|tokens| attribute("interflow.attempt.input_tokens", tokens)));

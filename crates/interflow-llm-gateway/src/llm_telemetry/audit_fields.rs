@@ -1,14 +1,12 @@
 //! The members of a line of the audit log. Their names are a contract.
 
-use std::collections::BTreeMap;
-
 use interflow_llm::ResponseSummary;
 use interflow_types::RequestId;
 use serde_json::{Value, json};
 
 use crate::guardrails::GuardrailRecord;
 
-use super::{CallTelemetry, RedactionFindings, TraceContext};
+use super::{CallTelemetry, RedactionFindings, TraceContext, bounded};
 
 /// A member of each line.
 pub struct AuditField {
@@ -29,8 +27,8 @@ pub(super) struct AuditLine<'a> {
 
 impl<'a> AuditLine<'a> {
     pub fn new(record: &'a CallTelemetry<'a>, seq: u64) -> Self {
-        let findings = record.found.cloned().unwrap_or_default();
-        Self { record, seq, found: findings, error: record.error(), summary: record.exchange.summary() }
+        let found = record.found.cloned().unwrap_or_default();
+        Self { record, seq, found, error: record.error(), summary: record.exchange.summary() }
     }
 
     fn is_outbound(&self) -> bool {
@@ -58,35 +56,31 @@ pub const AUDIT_FIELDS: &[AuditField] = &[
     field("request_id", "the client's `X-Request-Id`, otherwise the flow's id", |l| json!(RequestId::of(l.record.flow))),
     field("direction", "`outbound` if something was detected in the response only, else `inbound`", |l| json!(if l.is_outbound() { "outbound" } else { "inbound" })),
     field("provider", "the provider", |l| json!(l.record.provider())),
-    field("model", "the model that the client asked for", |l| json!(l.record.exchange.model.as_deref())),
+    field("model", "the model that the client asked for", |l| json!(l.record.model())),
     field("policy_name", "the redaction policy", |l| json!(l.record.policy())),
     field("document_id", "the flow's id", |l| json!(l.record.flow.id.to_string())),
-    field("fields_redacted", "findings in the request", |l| json!(sum(&l.found.request))),
-    field("entity_count", "findings in request and response", |l| json!(sum(&l.found.request) + sum(&l.found.response))),
+    field("fields_redacted", "findings in the request", |l| json!(l.found.request.values().sum::<u64>())),
+    field("entity_count", "findings in request and response", |l| json!(l.found.total())),
     field("entity_types", "their entity types, sorted", |l| json!(l.entity_types())),
     field("redact_latency_ms", "time spent on detection, in milliseconds", |l| json!(l.found.micros as f64 / 1e3)),
     field("client_ip", "the client's address", |l| json!(l.record.flow.client.peer.ip().to_string())),
     field("key_id", "the virtual key", |l| json!(l.record.key)),
     field("http_status", "the status of the response", |l| json!(l.record.status())),
     field("error_type", "the type of the error or refusal", |l| json!(l.error.map(|e| e.0))),
-    field("error_code", "its [code or kind](../reference/errors.md)", |l| json!(l.error.map(|e| e.1))),
+    field("error_code", "its [code or kind](../reference/errors.md), or the status of the provider's error", |l| json!(l.error.map(|e| e.1))),
     field("trace_id", "the trace id (W3C Trace Context), with telemetry", |l| json!(l.record.trace.map(TraceContext::id))),
     field("seq", "a number that grows by one with each line since the start; a gap means lost lines", |l| json!(l.seq)),
     field("user", "the authenticated user", |l| json!(l.record.flow.user.as_deref())),
     field("transport", "how the request reached Interflow, such as `gateway`", |l| json!(l.record.flow.transport.as_str())),
     field("operation", "the operation, such as `chat`", |l| json!(l.record.exchange.operation.as_str())),
-    field("outbound_entity_count", "findings in the response", |l| json!(sum(&l.found.response))),
-    field("response_model", "the model that answered", |l| json!(l.summary.model.as_deref())),
+    field("outbound_entity_count", "findings in the response", |l| json!(l.found.response.values().sum::<u64>())),
+    field("response_model", "the model that answered", |l| json!(l.summary.model.as_deref().map(bounded))),
     field("input_tokens", "tokens of the prompt", |l| json!(l.record.usage.map(|u| u.input))),
     field("output_tokens", "tokens of the answer", |l| json!(l.record.usage.map(|u| u.output))),
     field("dollars", "the cost in US dollars, if the price is known", |l| json!(l.record.micros.map(|m| m as f64 / 1e6))),
     field("guardrails", "the [guardrails](guardrails.md) that found something, as `NAME;input;blocked`", |l| json!(GuardrailRecord::summary(l.record.flow))),
     field("duration_ms", "time until the end of the response, in milliseconds", |l| json!(l.record.flow.timings.done.map(|us| us as f64 / 1e3))),
 ];
-
-fn sum(found: &BTreeMap<String, u64>) -> u64 {
-    found.values().sum()
-}
 
 /// Microseconds since the Unix epoch as RFC 3339 in UTC.
 pub fn rfc3339(micros: u64) -> String {

@@ -30,12 +30,6 @@ pub(super) struct CopiedBody {
     pub bytes: Arc<Mutex<BodyCopy>>,
 }
 
-impl CopiedBody {
-    fn new(headers: &Headers) -> Self {
-        Self { headers: headers.clone(), bytes: Arc::default() }
-    }
-}
-
 impl LlmTelemetry {
     /// Whether a span of this flow may have content. Where it may only be redacted content, the request must have been
     /// redacted: one that a policy merely flags, or does not cover, is withheld.
@@ -69,7 +63,7 @@ impl LlmTelemetry {
         if body.is_empty() || self.content_mode() != mode || !self.may_copy(flow) {
             return body;
         }
-        let copied = CopiedBody::new(&head.headers);
+        let copied = CopiedBody { headers: head.headers.clone(), bytes: Arc::default() };
         flow.extension_mut::<FlowContent>().response = Some(copied.clone());
         match body {
             Body::Full(bytes) => {

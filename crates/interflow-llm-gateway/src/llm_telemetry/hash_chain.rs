@@ -2,6 +2,7 @@
 //! file has the file's number, and a `.head` file beside the log describes the last line. Changed, moved, inserted or
 //! truncated lines are therefore detected at either end.
 
+use std::cmp::Reverse;
 use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Seek as _, SeekFrom, Write as _};
@@ -17,6 +18,9 @@ const GENESIS_HASH: &str = "0000000000000000000000000000000000000000000000000000
 const HASH_MARK: &str = ",\"hash\":\"";
 const FILE_MARK: &str = ",\"file\":";
 const PREVIOUS_MARK: &str = ",\"prev\":\"";
+
+/// The largest number of a rotated file. What has a larger one, such as a date, is another's.
+const MAX_ROTATED: u32 = 99_999;
 
 /// Completes a line: `open` is its JSON without the closing brace, `file` the file's number if this is its first
 /// line. Returns the line and its hash.
@@ -43,15 +47,41 @@ fn hash(bytes: &[u8], key: Option<&[u8]>) -> String {
     hex::encode(digest)
 }
 
+/// What the hash of a line is over, and the hash; `None` if it ends without one.
+fn split_hash(line: &str) -> Option<(&str, &str)> {
+    let (open, rest) = line.rsplit_once(HASH_MARK)?;
+    Some((open, rest.strip_suffix("\"}").filter(|hash| hash.len() == 64)?))
+}
+
+/// The number of its file in a first line.
+fn file_number(line: &str) -> Option<u64> {
+    line.rsplit_once(PREVIOUS_MARK)?.0.rsplit_once(FILE_MARK)?.1.parse().ok()
+}
+
+/// The rotated files beside a log with their numbers, the oldest first.
+pub(super) fn rotated_files(log: &Path) -> io::Result<Vec<(u32, PathBuf)>> {
+    let folder = log.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let name = log.file_name().unwrap_or_default().to_string_lossy();
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?.file_name();
+        let number = entry.to_str().and_then(|entry| entry.rsplit_once('.')?.1.parse().ok());
+        let number = number.filter(|n| (1..=MAX_ROTATED).contains(n) && entry == *format!("{name}.{n}"));
+        files.extend(number.map(|n| (n, folder.join(&entry))));
+    }
+    files.sort_unstable_by_key(|(n, _)| Reverse(*n));
+    Ok(files)
+}
+
 /// The last line of a log, as recorded in its `.head` file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct ChainHead {
+pub(super) struct ChainHead {
     /// The file's number.
-    pub file: u64,
+    file: u64,
     /// The number of its lines.
-    pub lines: u64,
+    lines: u64,
     /// The hash of the last line.
-    pub hash: String,
+    hash: String,
 }
 
 impl ChainHead {
@@ -78,10 +108,8 @@ impl ChainHead {
         // A log that was opened and has no line yet has an empty one.
         let Some(text) = text.filter(|text| !text.is_empty()) else { return Ok(None) };
         let changed = || ChainError::at_line(&path, 1, "it was modified, or written with another key");
-        let (open, stored) = text.trim_end().rsplit_once(HASH_MARK).ok_or_else(changed)?;
-        if stored.strip_suffix("\"}") != Some(&hash(open.as_bytes(), key)) {
-            return Err(changed());
-        }
+        let split = split_hash(text.trim_end()).filter(|(open, stored)| hash(open.as_bytes(), key) == *stored);
+        let (open, _) = split.ok_or_else(changed)?;
         let line: serde_json::Value = serde_json::from_str(&format!("{open}}}")).map_err(|_| changed())?;
         let number = |name: &str| line[name].as_u64().ok_or_else(changed);
         let hash = line["last"].as_str().ok_or_else(changed)?.to_owned();
@@ -93,18 +121,18 @@ impl ChainHead {
 pub(super) struct ChainWriter {
     key: Option<Vec<u8>>,
     /// The current file, and the hash that the next line refers to.
-    head: ChainHead,
+    pub head: ChainHead,
     /// The `.head` file; none for standard output.
     beside: Option<File>,
 }
 
 impl ChainWriter {
-    /// Continues at the end of the log. If the log is shorter than its `.head` file says, the chain continues as if
-    /// it were complete, so that verification finds the gap. Without that file nothing says where the log ended, and the
-    /// chain continues with a break.
-    pub fn open(path: Option<&Path>, key: Option<Vec<u8>>) -> Result<(Self, u64), String> {
+    /// Continues at the end of the log, as [`read_end`] has it. If the log is shorter than its `.head` file says, the chain
+    /// continues as if it were complete, so that verification finds the gap. Without that file nothing says where the log
+    /// ended, and the chain continues with a break.
+    pub fn open(path: Option<&Path>, key: Option<Vec<u8>>, end: Option<ChainHead>) -> Result<Self, String> {
         let first = ChainHead { file: 1, lines: 0, hash: GENESIS_HASH.into() };
-        let Some(path) = path else { return Ok((Self { key, head: first, beside: None }, 0)) };
+        let Some(path) = path else { return Ok(Self { key, head: first, beside: None }) };
         let wrong = |e: io::Error| format!("audit.file: {} cannot be opened: {e}", path.display());
         let mut is_end_known = ChainHead::path(path).exists();
         let chain_head = ChainHead::read(path, key.as_deref()).unwrap_or_else(|broken| {
@@ -112,9 +140,7 @@ impl ChainWriter {
             is_end_known = false;
             None
         });
-        let end = read_last_head(path).map_err(wrong)?;
-        let size = end.as_ref().map_or(0, |(_, size)| *size);
-        let head = match (chain_head, end.map(|(head, _)| head)) {
+        let head = match (chain_head, end) {
             (Some(chain_head), Some(end)) if chain_head.file == end.file && chain_head.lines > end.lines => {
                 tracing::error!("audit: {}: the last lines are gone", path.display());
                 ChainHead { lines: end.lines, ..chain_head }
@@ -131,14 +157,14 @@ impl ChainWriter {
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(false);
         let beside = owner_only(&mut options).open(ChainHead::path(path)).map_err(wrong)?;
-        Ok((Self { key, head, beside: Some(beside) }, size))
+        Ok(Self { key, head, beside: Some(beside) })
     }
 
-    pub fn seal_line(&mut self, open: &str) -> String {
+    /// Completes a line. Returns also the head of the chain once this line is written.
+    pub fn seal_line(&self, open: &str) -> (String, ChainHead) {
         let first = (self.head.lines == 0).then_some(self.head.file);
         let (line, hash) = seal_line(open, first, &self.head.hash, self.key.as_deref());
-        self.head = ChainHead { file: self.head.file, lines: self.head.lines + 1, hash };
-        line
+        (line, ChainHead { file: self.head.file, lines: self.head.lines + 1, hash })
     }
 
     pub fn write_head(&mut self) -> io::Result<()> {
@@ -193,15 +219,13 @@ struct ChainLink {
 }
 
 fn parse_link(line: &str, key: Option<&[u8]>) -> Result<ChainLink, &'static str> {
-    let (open, rest) = line.rsplit_once(HASH_MARK).ok_or("it ends without a hash")?;
-    let stored = rest.strip_suffix("\"}").filter(|h| h.len() == 64).ok_or("it ends without a hash")?;
+    let (open, stored) = split_hash(line).ok_or("it ends without a hash")?;
     if hash(open.as_bytes(), key) != stored {
         return Err("it was modified, or written with another key");
     }
-    let (before, prev) = open.rsplit_once(PREVIOUS_MARK).ok_or("it does not contain the previous line's hash")?;
-    let prev = prev.strip_suffix('"').ok_or("it does not contain the previous line's hash")?;
-    let file = before.rsplit_once(FILE_MARK).and_then(|(_, n)| n.parse().ok());
-    Ok(ChainLink { hash: stored.to_owned(), prev: prev.to_owned(), file })
+    let prev = open.rsplit_once(PREVIOUS_MARK).and_then(|(_, prev)| prev.strip_suffix('"'));
+    let prev = prev.ok_or("it does not contain the previous line's hash")?.to_owned();
+    Ok(ChainLink { hash: stored.to_owned(), prev, file: file_number(open) })
 }
 
 /// Verifies a log and its rotated files (`LOG.1`, `LOG.2` and so on) as one chain.
@@ -211,12 +235,9 @@ fn parse_link(line: &str, key: Option<&[u8]>) -> Result<ChainLink, &'static str>
 pub fn verify(log: &Path, key: Option<&[u8]>) -> Result<VerifiedChain, ChainError> {
     // Read before the log, so that lines written meanwhile come after it.
     let head = ChainHead::read(log, key)?;
-    let older = (1..).map(|n| PathBuf::from(format!("{}.{n}", log.display()))).take_while(|p| p.exists());
-    let mut files: Vec<PathBuf> = older.collect();
-    files.reverse();
-    files.push(log.to_owned());
+    let older = rotated_files(log).map_err(|e| ChainError::at_line(log, 1, format!("it cannot be read: {e}")))?;
     let mut walk = ChainVerifier { key, head, before: None, file: None, done: VerifiedChain::default() };
-    for file in &files {
+    for file in older.iter().map(|(_, file)| file.as_path()).chain([log]) {
         walk.verify_file(file)?;
     }
     match walk.head {
@@ -272,35 +293,25 @@ impl ChainVerifier<'_> {
     }
 }
 
-/// The readable end of a log: file number, lines, last hash, and their size in bytes. `None` if no line has a hash.
+/// The head of a log's chain, if a line has a hash, and the size of its complete lines in bytes. What follows them is a line
+/// that could only be written in part.
 ///
 /// # Errors
 /// The file cannot be read.
-fn read_last_head(log: &Path) -> io::Result<Option<(ChainHead, u64)>> {
-    let Some(file) = optional(File::open(log))? else { return Ok(None) };
-    let mut reader = BufReader::new(file);
-    let mut end: Option<(ChainHead, u64)> = None;
-    let (mut line, mut bytes, mut lines, mut number) = (Vec::new(), 0, 0, 0);
-    while reader.read_until(b'\n', &mut line)? > 0 {
-        // An incomplete line: the process was killed while writing it.
-        if !line.ends_with(b"\n") {
-            break;
-        }
+pub(super) fn read_end(log: &Path) -> io::Result<(Option<ChainHead>, u64)> {
+    let mut reader = BufReader::new(File::open(log)?);
+    let (mut hash, mut line, mut bytes, mut lines, mut file) = (None, Vec::new(), 0, 0, 1);
+    while reader.read_until(b'\n', &mut line)? > 0 && line.ends_with(b"\n") {
         bytes += line.len() as u64;
         lines += 1;
         let text = String::from_utf8_lossy(&line);
-        let hash =
-            text.trim_end().rsplit_once(HASH_MARK).and_then(|(_, h)| h.strip_suffix("\"}")).filter(|h| h.len() == 64);
         if lines == 1 {
-            let named = text.rsplit_once(PREVIOUS_MARK).and_then(|(open, _)| open.rsplit_once(FILE_MARK));
-            number = named.and_then(|(_, n)| n.parse().ok()).unwrap_or(1);
+            file = file_number(&text).unwrap_or(1);
         }
-        if let Some(hash) = hash {
-            end = Some((ChainHead { file: number, lines, hash: hash.to_owned() }, bytes));
-        }
+        hash = split_hash(text.trim_end()).map(|(_, hash)| hash.to_owned()).or(hash);
         line.clear();
     }
-    Ok(end)
+    Ok((hash.map(|hash| ChainHead { file, lines, hash }), bytes))
 }
 
 #[cfg(test)]
@@ -392,11 +403,12 @@ mod tests {
     #[test]
     fn complete_lines_after_the_head_belong_to_the_chain() {
         let (_dir, log) = logs(None);
-        let end = read_last_head(&log).unwrap().unwrap().0;
+        let end = read_end(&log).unwrap().0.unwrap();
         let (line, _) = seal_line("{\"n\":9", None, &end.hash, None);
         let text = fs::read_to_string(&log).unwrap();
         fs::write(&log, format!("{text}{line}\n{{\"torn")).unwrap();
-        assert_eq!(read_last_head(&log).unwrap().unwrap().0.lines, 5);
+        let (end, whole) = read_end(&log).unwrap();
+        assert_eq!((end.unwrap().lines, whole as usize), (5, text.len() + line.len() + 1));
         fs::write(&log, format!("{text}{line}\n")).unwrap();
         assert_eq!(verify(&log, None).map(|v| (v.lines, v.anchored)), Ok((9, true)));
     }

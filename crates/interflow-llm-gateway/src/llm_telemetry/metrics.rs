@@ -7,12 +7,15 @@ use parking_lot::Mutex;
 
 use super::CallTelemetry;
 
-/// Upper bounds of the buckets of requests' durations and of the time to the first token, in seconds.
-pub const REQUEST_BOUNDS: [f64; 14] =
-    [0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0];
-/// Upper bounds of the buckets of the time that detection takes, in seconds.
-pub const REDACTION_BOUNDS: [f64; 14] =
-    [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5];
+/// Upper bounds of the buckets of requests' durations and of the time to the first token, in microseconds.
+#[rustfmt::skip]
+pub const REQUEST_BOUNDS: [u64; 14] = [
+    50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000, 5_000_000, 10_000_000, 20_000_000, 30_000_000, 60_000_000,
+    120_000_000, 300_000_000, 600_000_000,
+];
+/// Upper bounds of the buckets of the time that detection takes, in microseconds.
+pub const REDACTION_BOUNDS: [u64; 14] =
+    [100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000];
 
 /// Bound on the models that are counted by name; the rest is `other`.
 const MAX_MODELS: usize = 100;
@@ -27,9 +30,8 @@ pub struct DurationHistogram {
 }
 
 impl DurationHistogram {
-    pub fn add(&mut self, bounds: &[f64], micros: u64) {
-        let seconds = micros as f64 / 1e6;
-        self.counts[bounds.partition_point(|bound| *bound < seconds)] += 1;
+    pub fn add(&mut self, bounds: &[u64; 14], micros: u64) {
+        self.counts[bounds.partition_point(|bound| *bound < micros)] += 1;
         self.micros += micros;
     }
 }
@@ -133,7 +135,7 @@ impl LlmMetrics {
     pub fn count_request(&self, f: &CallTelemetry<'_>) {
         let (provider, status) = (f.provider(), f.status());
         let good = (200..400).contains(&status) && f.refused.is_none();
-        let model = self.models.label(provider, f.exchange.model.as_deref().unwrap_or("unknown"), good);
+        let model = self.models.label(provider, f.model().unwrap_or("unknown"), good);
         let by_model = [provider, model];
         let code = if status == 0 { "none".to_owned() } else { status.to_string() };
         let sums = &mut *self.sums.lock();
@@ -148,7 +150,7 @@ impl LlmMetrics {
         }
         match f.refused {
             Some(refused) => add(&mut sums.rejected, MAX_LABELS, &[refused.code], 1),
-            None if f.flow.error_kind.is_some() || status >= 400 => {
+            None if f.failed_at_provider() => {
                 add(&mut sums.upstream_errors, MAX_DETAILED_LABELS, &[provider, &code], 1);
             }
             None => {}

@@ -15,13 +15,16 @@ mod spans;
 mod webhook;
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use arc_swap::ArcSwap;
 use interflow_limits::UsageLimiter;
+use interflow_llm::error_response::class_of;
 use interflow_llm::{LlmCall, LlmRefusal, Operation};
-use interflow_types::{CallUsage, EarlyExit, Flow, HttpClient, RequestHead, Response};
+use interflow_tasks::SinkCounts;
+use interflow_types::{CallUsage, EarlyExit, ErrorSource, Flow, HttpClient, RequestHead, Response};
 use parking_lot::Mutex;
 
 use crate::gateway::ListedAttempt;
@@ -33,9 +36,14 @@ pub use hash_chain::{ChainError, VerifiedChain, verify};
 use metrics::LlmMetrics;
 pub use metrics::{DurationHistogram, LabelValues, LabeledValues, LlmStats, REDACTION_BOUNDS, REQUEST_BOUNDS};
 use otel_env::ExportSettings;
-use span_exporter::SpanExporter;
+use span_exporter::{SpanCounts, SpanExporter};
 pub use spans::{SPAN_ATTRIBUTES, SpanAttribute, TraceContext};
 use webhook::Webhooks;
+
+/// Maximum length, in bytes, of the names and ids that clients and providers choose.
+const MAX_NAME: usize = 256;
+/// Tags that are reported of a flow.
+const MAX_TAGS: usize = 32;
 
 /// What redaction found in a flow; set by the redaction stages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,6 +55,13 @@ pub struct RedactionFindings {
     pub response: BTreeMap<String, u64>,
     /// Time spent on detection, in microseconds.
     pub micros: u64,
+}
+
+impl RedactionFindings {
+    /// Findings in request and response.
+    pub fn total(&self) -> u64 {
+        self.request.values().chain(self.response.values()).sum()
+    }
 }
 
 /// Findings in a streaming response; merged into the flow at its end.
@@ -136,7 +151,8 @@ pub(crate) fn refuse(flow: &mut Flow, refusal: &LlmRefusal) -> EarlyExit {
 pub(crate) fn refusal_response(flow: &mut Flow, refusal: &LlmRefusal) -> Response {
     flow.tag(format!("refused:{}", refusal.code));
     record_refusal(flow, refusal.kind, refusal.code);
-    tracing::info!(flow = %flow.id, client = %flow.client.peer, code = refusal.code, "refused: {}", refusal.message);
+    // Not its message, which may have words of the content.
+    tracing::info!(flow = %flow.id, client = %flow.client.peer, code = refusal.code, "refused");
     let provider = flow.extension::<LlmCall>().map(|call| call.provider).unwrap_or_default();
     refusal.to_response(provider, flow)
 }
@@ -171,11 +187,43 @@ impl CallTelemetry<'_> {
         self.flow.status.map_or(0, |s| s.as_u16())
     }
 
-    /// Kind and code of the error that ended it.
-    pub fn error(&self) -> Option<(&'static str, &'static str)> {
-        let failed = || self.flow.error_kind.map(|kind| ("provider_error", kind.as_str()));
-        self.refused.map(|r| (r.kind, r.code)).or_else(failed)
+    /// The model that the client asked for.
+    pub fn model(&self) -> Option<&str> {
+        self.exchange.model.as_deref().map(bounded)
     }
+
+    /// The model that answered.
+    pub fn response_model(&self) -> Option<String> {
+        self.exchange.summary().model.as_deref().map(|model| bounded(model).to_owned())
+    }
+
+    /// The tags of the flow, without those that say what guardrails found: they may have words of the content.
+    pub fn tags(&self) -> Vec<&str> {
+        let tags = self.flow.tags.iter().map(|tag| tag.as_str());
+        tags.filter(|tag| !tag.starts_with("guardrail-finding:")).take(MAX_TAGS).collect()
+    }
+
+    /// The class of the refusal or error that ended it, and its code, its kind, or the status of the provider's error.
+    pub fn error(&self) -> Option<(&'static str, &str)> {
+        let by_kind = || self.flow.error_kind.map(|kind| (class_of(kind).0, kind.as_str()));
+        let status = self.flow.status.as_ref().filter(|status| status.as_u16() >= 400);
+        let refused = self.refused.map(|r| (r.kind, r.code));
+        refused.or_else(by_kind).or_else(|| Some(("provider_error", status?.as_str())))
+    }
+
+    /// Whether the provider failed, or answered with an error. A client that leaves is not its failure.
+    pub fn failed_at_provider(&self) -> bool {
+        let is_upstream = match self.flow.error_kind {
+            Some(kind) => kind.error_source() == ErrorSource::Upstream,
+            None => self.status() >= 400,
+        };
+        is_upstream && self.refused.is_none()
+    }
+}
+
+/// A name or an id that a client or a provider chose, as far as it is reported.
+fn bounded(name: &str) -> &str {
+    &name[..name.floor_char_boundary(MAX_NAME)]
 }
 
 /// Reports LLM traffic to the audit log, metrics and traces.
@@ -183,19 +231,30 @@ pub struct LlmTelemetry {
     limits: Arc<UsageLimiter>,
     egress: Arc<dyn HttpClient>,
     metrics: LlmMetrics,
+    // Since the start, whatever sinks there were.
+    spans: SpanCounts,
+    events: Arc<SinkCounts>,
     out: ArcSwap<TelemetrySinks>,
 }
 
 #[derive(Default)]
 struct TelemetrySinks {
+    /// It stays when it is disabled, since its chain must have one writer.
     audit: Option<Arc<AuditLog>>,
     spans: Option<Arc<SpanExporter>>,
     webhooks: Webhooks,
     config: (AuditConfig, TelemetryConfig),
 }
 
-/// A validated configuration with its files opened.
-pub struct PreparedTelemetry(TelemetrySinks);
+impl TelemetrySinks {
+    /// The audit log, if it is enabled.
+    fn audit(&self) -> Option<&AuditLog> {
+        self.audit.as_deref().filter(|_| self.config.0.enabled)
+    }
+}
+
+/// A validated configuration, whose audit log is not opened yet, and the data directory.
+pub struct PreparedTelemetry(TelemetrySinks, PathBuf);
 
 /// Marks a flow that is counted as in progress.
 #[derive(Default)]
@@ -217,13 +276,17 @@ impl LlmTelemetry {
         egress: Arc<dyn HttpClient>,
         max_concurrent: usize,
     ) -> Result<Arc<Self>, String> {
-        let service = Self { limits, egress, metrics: LlmMetrics::default(), out: ArcSwap::default() };
-        let prepared = service.prepare(audit, telemetry, home)?;
-        service.activate(prepared, max_concurrent);
+        let (metrics, spans, events, out) = Default::default();
+        let service = Self { limits, egress, metrics, spans, events, out };
+        let PreparedTelemetry(mut sinks, _) = service.prepare(audit, telemetry, home)?;
+        if audit.enabled {
+            sinks.audit = Some(Arc::new(AuditLog::open(audit, home)?));
+        }
+        service.switch_to(sinks, max_concurrent);
         Ok(Arc::new(service))
     }
 
-    /// Validates another configuration and opens its files, without activating it.
+    /// Validates another configuration, without activating it.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -234,27 +297,24 @@ impl LlmTelemetry {
         home: &Path,
     ) -> Result<PreparedTelemetry, String> {
         let now = self.out.load();
-        // If nothing about it changed, the log is kept: its chain must have one writer.
-        let log = match (audit.enabled, &now.audit) {
-            (false, _) => None,
-            (true, Some(log)) if now.config.0 == *audit => Some(Arc::clone(log)),
-            (true, _) => Some(Arc::new(AuditLog::open(audit, home)?)),
-        };
+        if now.config.0 != *audit {
+            AuditLog::check(audit, home)?;
+        }
         let spans = match &now.spans {
             Some(spans) if now.config.1 == *telemetry => Some(Arc::clone(spans)),
             _ => self.exporter(telemetry)?,
         };
         let webhooks = match now.config.1.webhook == telemetry.webhook {
             true => now.webhooks.clone(),
-            false => Webhooks::new(&telemetry.webhook, &self.egress)?,
+            false => Webhooks::new(&telemetry.webhook, &self.egress, &self.events)?,
         };
         let config = (audit.clone(), telemetry.clone());
-        Ok(PreparedTelemetry(TelemetrySinks { audit: log, spans, webhooks, config }))
+        Ok(PreparedTelemetry(TelemetrySinks { audit: None, spans, webhooks, config }, home.to_owned()))
     }
 
     fn exporter(&self, telemetry: &TelemetryConfig) -> Result<Option<Arc<SpanExporter>>, String> {
         let Some(settings) = ExportSettings::new(telemetry, &|name| std::env::var(name).ok())? else { return Ok(None) };
-        match SpanExporter::new(&settings, telemetry, Arc::clone(&self.egress)) {
+        match SpanExporter::new(&settings, telemetry, Arc::clone(&self.egress), self.spans.clone()) {
             Ok(exporter) => Ok(Some(exporter)),
             Err(e) if telemetry.endpoint.is_some() => Err(e),
             // Variables may be set for every program on the machine; a bad one must not prevent startup.
@@ -266,8 +326,24 @@ impl LlmTelemetry {
     }
 
     /// Activates a configuration. `max_concurrent` is the limit on concurrent requests reported as a metric; 0: none.
-    pub fn activate(&self, prepared: PreparedTelemetry, max_concurrent: usize) {
-        self.out.store(Arc::new(prepared.0));
+    pub fn activate(&self, PreparedTelemetry(mut sinks, home): PreparedTelemetry, max_concurrent: usize) {
+        let now = self.out.load();
+        sinks.audit.clone_from(&now.audit);
+        let config = &sinks.config.0;
+        let opened = match &now.audit {
+            _ if !config.enabled || now.config.0 == *config => Ok(()),
+            Some(log) => log.reopen(config, &home),
+            None => AuditLog::open(config, &home).map(|log| sinks.audit = Some(Arc::new(log))),
+        };
+        if let Err(e) = opened {
+            tracing::error!("{e}; the audit log goes on as it was");
+            sinks.config.0 = now.config.0.clone();
+        }
+        self.switch_to(sinks, max_concurrent);
+    }
+
+    fn switch_to(&self, sinks: TelemetrySinks, max_concurrent: usize) {
+        self.out.store(Arc::new(sinks));
         self.metrics.record_capacity(max_concurrent as u64);
     }
 
@@ -276,9 +352,9 @@ impl LlmTelemetry {
         let out = self.out.load();
         LlmStats {
             lost_audit_lines: out.audit.as_ref().map_or(0, |a| a.lost_lines()),
-            dropped_spans: out.spans.as_ref().map_or(0, |s| s.dropped()),
-            dropped_contents: out.spans.as_ref().map_or(0, |s| s.dropped_contents()),
-            webhook_events: out.webhooks.counts(),
+            dropped_spans: self.spans.queue.dropped.load(Relaxed),
+            dropped_contents: self.spans.contents.load(Relaxed),
+            webhook_events: (self.events.delivered.load(Relaxed), self.events.dropped.load(Relaxed)),
             ..self.metrics.stats()
         }
     }
@@ -292,7 +368,7 @@ impl LlmTelemetry {
     /// Writes to the audit log that somebody at this address changed settings: a list of keys with their values before
     /// and after.
     pub fn record_settings(&self, client: &str, changes: &serde_json::Value) {
-        if let Some(audit) = &self.out.load().audit {
+        if let Some(audit) = self.out.load().audit() {
             audit.write_event("settings", [("client_ip", client.into()), ("changes", changes.clone())]);
         }
     }
@@ -306,7 +382,7 @@ impl LlmTelemetry {
     fn export(&self, record: &CallTelemetry<'_>) {
         self.metrics.count_request(record);
         let out = self.out.load();
-        if let Some(audit) = &out.audit {
+        if let Some(audit) = out.audit() {
             audit.write(record);
         }
         if let (Some(spans), Some(trace)) = (&out.spans, record.trace) {
@@ -365,3 +441,6 @@ impl LlmTelemetry {
         });
     }
 }
+
+#[cfg(test)]
+mod tests;

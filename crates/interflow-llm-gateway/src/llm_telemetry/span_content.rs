@@ -2,7 +2,9 @@
 
 use bytes::Bytes;
 use interflow_codec::content_coding as coding;
-use interflow_llm::message::{ApiFormat, ChatMessage, ContentBlock, MessageRole, ModelReply, ModelRequest, parse};
+use interflow_llm::message::{
+    ApiFormat, Attachment, ChatMessage, ContentBlock, MessageRole, ModelReply, ModelRequest, parse,
+};
 use interflow_llm::otlp::attribute;
 use interflow_types::Headers;
 use serde_json::{Map, Value, json};
@@ -217,8 +219,8 @@ fn part(block: &ContentBlock, left: &mut usize) -> Value {
             let texts: Vec<&str> = content.iter().filter_map(ContentBlock::as_text).collect();
             json!({"type": "tool_call_response", "id": id, "response": bounded(&texts.join("\n"), left)})
         }
-        ContentBlock::Image(file) => file_part("image", &file.media_type, &file.url),
-        ContentBlock::Document(file) => file_part("document", &file.media_type, &file.url),
+        ContentBlock::Image(file) => file_part("image", file, left),
+        ContentBlock::Document(file) => file_part("document", file, left),
         ContentBlock::Error { kind, message } => {
             json!({"type": "error", "kind": kind, "content": bounded(message, left)})
         }
@@ -227,8 +229,8 @@ fn part(block: &ContentBlock, left: &mut usize) -> Value {
 }
 
 /// A file without its bytes.
-fn file_part(modality: &str, media_type: &str, url: &str) -> Value {
-    json!({"type": "uri", "modality": modality, "mime_type": media_type, "uri": url})
+fn file_part(modality: &str, file: &Attachment, left: &mut usize) -> Value {
+    json!({"type": "uri", "modality": modality, "mime_type": file.media_type, "uri": bounded(&file.url, left)})
 }
 
 fn text_part(kind: &str, text: &str, left: &mut usize) -> Value {
@@ -241,7 +243,11 @@ fn bounded(text: &str, left: &mut usize) -> String {
     *left -= end;
     match text.len() - end {
         0 => text.to_owned(),
-        more => format!("{} [{more} bytes more]", &text[..end]),
+        more => {
+            // What is left is less than a character.
+            *left = 0;
+            format!("{} [{more} bytes more]", &text[..end])
+        }
     }
 }
 
@@ -368,6 +374,16 @@ mod tests {
         assert!(kept.len() < 6 && kept.last().unwrap().to_string().contains("\"99 xxx"), "{kept:?}");
         assert!(kept[0].to_string().contains("bytes more]"), "{kept:?}");
         assert!(value(&all, "interflow.content.dropped_messages").is_some());
+        let image =
+            json!({"type": "image", "source": {"type": "url", "url": format!("https://a.test/{}", "é".repeat(5_000))}});
+        let request =
+            json!({"model": "m", "max_tokens": 5, "messages": vec![json!({"role": "user", "content": [image]}); 100]});
+        for (set, name) in
+            [(AttributeSet::GenAi, "gen_ai.input.messages"), (AttributeSet::Langfuse, "langfuse.observation.input")]
+        {
+            let text = value(&attributes(content(&request, &json!({"content": []})), &[set], 2_000), name).unwrap();
+            assert!(text.len() < 2_500 && text.contains("a.test"), "{} bytes", text.len());
+        }
         let broken = SpanContent { path: "/v1/messages".into(), status: 200, request: None, response: None };
         assert!(attributes(broken, &[AttributeSet::GenAi], 10).is_empty());
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use interflow_llm::otlp::{self, attribute};
-use interflow_tasks::{HttpPost, HttpSink, PostFormat, PostMessage, PostPolicy, SinkQueue};
+use interflow_tasks::{HttpPost, HttpSink, PostFormat, PostMessage, PostPolicy, SinkCounts, SinkQueue};
 use interflow_types::budget::{MemoryBudget, MemoryReservation, PROCESS_BUDGET};
 use interflow_types::{Attempts, ByteStr, Headers, HttpClient, Url};
 use serde_json::Value;
@@ -35,7 +35,15 @@ static QUEUED_CONTENTS: MemoryBudget = MemoryBudget::new(64 << 20);
 pub(super) struct SpanExporter {
     queue: Arc<SinkQueue<HttpSink<SpanBatch>>>,
     sampler: Sampler,
-    dropped_contents: AtomicU64,
+    counts: SpanCounts,
+}
+
+/// What became of spans, over all exporters.
+#[derive(Clone, Default)]
+pub(super) struct SpanCounts {
+    pub queue: Arc<SinkCounts>,
+    /// Spans that were exported without their content.
+    pub contents: Arc<AtomicU64>,
 }
 
 /// A span whose texts are not written yet.
@@ -58,6 +66,7 @@ impl SpanExporter {
         settings: &ExportSettings,
         config: &TelemetryConfig,
         client: Arc<dyn HttpClient>,
+        counts: SpanCounts,
     ) -> Result<Arc<Self>, String> {
         if config.content == ContentMode::Full {
             tracing::warn!(
@@ -87,23 +96,15 @@ impl SpanExporter {
         };
         let post = HttpPost::new("telemetry", url, headers, POLICY);
         let sink = HttpSink { format: Arc::new(format), post, client, interval: settings.interval };
-        Ok(Arc::new(Self::with_sink(sink, settings.sampler)))
+        Ok(Arc::new(Self::with_sink(sink, settings.sampler, counts)))
     }
 
-    fn with_sink(sink: HttpSink<SpanBatch>, sampler: Sampler) -> Self {
-        Self { queue: SinkQueue::new(sink, MAX_QUEUED_SPANS), sampler, dropped_contents: AtomicU64::new(0) }
+    fn with_sink(sink: HttpSink<SpanBatch>, sampler: Sampler, counts: SpanCounts) -> Self {
+        Self { queue: SinkQueue::new(sink, MAX_QUEUED_SPANS, Arc::clone(&counts.queue)), sampler, counts }
     }
 
     pub const fn sampler(&self) -> Sampler {
         self.sampler
-    }
-
-    pub fn dropped(&self) -> u64 {
-        self.queue.dropped()
-    }
-
-    pub fn dropped_contents(&self) -> u64 {
-        self.dropped_contents.load(Relaxed)
     }
 
     /// Queues a span; a batch is sent after the interval.
@@ -124,7 +125,7 @@ impl SpanExporter {
         let content = content.and_then(|content| reserve(content.size()).map(|reservation| (content, reservation)));
         let is_content_dropped = has_content && content.is_none();
         if self.queue.push(QueuedSpan { span, content }) && is_content_dropped {
-            self.dropped_contents.fetch_add(1, Relaxed);
+            self.counts.contents.fetch_add(1, Relaxed);
         }
     }
 }
@@ -215,7 +216,7 @@ mod tests {
             client: Arc::<Collector>::clone(collector),
             interval: Duration::from_millis(5),
         };
-        SpanExporter::with_sink(sink, Sampler::default())
+        SpanExporter::with_sink(sink, Sampler::default(), SpanCounts::default())
     }
 
     /// Waits until nothing is sent any more.
@@ -243,11 +244,11 @@ mod tests {
             assert!(held <= 64 << 20, "{held}");
         }
         assert_eq!(collector.most.load(Relaxed), 1);
-        assert!(exporter.dropped_contents() > 0);
+        assert!(exporter.counts.contents.load(Relaxed) > 0);
         // What is in flight is counted until it is given up, and then no longer.
         settle(&exporter).await;
         assert_eq!(QUEUED_CONTENTS.reserved(), 0);
-        assert_eq!(exporter.dropped(), 160);
+        assert_eq!(exporter.counts.queue.dropped.load(Relaxed), 160);
     }
 
     #[tokio::test]
@@ -257,7 +258,8 @@ mod tests {
             let exporter = exporter(&collector);
             exporter.enqueue(json!({}), None);
             settle(&exporter).await;
-            assert_eq!((collector.requests.load(Relaxed), exporter.dropped()), (requests, dropped));
+            let counts = &exporter.counts.queue;
+            assert_eq!((collector.requests.load(Relaxed), counts.dropped.load(Relaxed)), (requests, dropped));
         }
     }
 }

@@ -6,8 +6,7 @@ use interflow_types::{ByteStr, CallUsage, Flow, RequestHead};
 use serde_json::{Value, json};
 
 use super::otel_env::Sampler;
-use super::{AttributeSet, CallTelemetry};
-use crate::redaction::SESSION_HEADERS;
+use super::{AttributeSet, CallTelemetry, RedactionFindings, bounded};
 
 /// A flow's trace context.
 #[derive(Clone, Debug)]
@@ -30,7 +29,7 @@ impl TraceContext {
             None => (format!("{id:032x}"), None, None),
         };
         let sampled = sampler.samples(&trace, decided);
-        let session = SESSION_HEADERS.iter().find_map(|name| head.headers.get_str(name)).map(str::to_owned);
+        let session = otlp::conversation_id(&head.headers).map(|id| bounded(id).to_owned());
         let told = format!("00-{trace}-{span}-{:02x}", u8::from(sampled));
         // Hexadecimal digits and dashes are valid in a header.
         let _ = head.headers.set("traceparent", told);
@@ -75,17 +74,16 @@ pub(super) fn build_span(f: &CallTelemetry<'_>, trace: &TraceContext, sets: &[At
         .collect();
     let start = f.flow.clock.started_at().micros();
     let end = start + f.flow.timings.done.unwrap_or_default();
-    let failed = f.error().is_some() || f.status() >= 400;
     json!({
         "traceId": trace.trace,
         "spanId": trace.span,
         "parentSpanId": trace.parent.as_deref().unwrap_or_default(),
-        "name": format!("{operation} {}", f.exchange.model.as_deref().unwrap_or_default()).trim_end(),
+        "name": format!("{operation} {}", f.model().unwrap_or_default()).trim_end(),
         "kind": 3,
         "startTimeUnixNano": format!("{start}000"),
         "endTimeUnixNano": format!("{end}000"),
         "attributes": attributes,
-        "status": { "code": if failed { 2 } else { 1 } }
+        "status": { "code": if f.error().is_some() { 2 } else { 1 } }
     })
 }
 
@@ -112,8 +110,12 @@ impl SpanAttribute {
 }
 
 fn tags(f: &CallTelemetry<'_>) -> Option<Value> {
-    let tags: Vec<String> = f.flow.tags.iter().take(32).map(|tag| str::to_owned(tag)).collect();
-    (!tags.is_empty()).then(|| tags.into())
+    Some(f.tags()).filter(|tags| !tags.is_empty()).map(Value::from)
+}
+
+/// The model that answered, else the one asked for.
+fn any_model(f: &CallTelemetry<'_>) -> Option<Value> {
+    f.response_model().map(Value::from).or_else(|| f.model().map(Value::from))
 }
 
 fn session(f: &CallTelemetry<'_>) -> Option<Value> {
@@ -173,15 +175,15 @@ fn first_text_time(f: &CallTelemetry<'_>) -> Option<Value> {
 #[rustfmt::skip]
 pub const SPAN_ATTRIBUTES: &[SpanAttribute] = &[
     attribute(name::OPERATION, "operation, such as `chat`", |f| Some(json!(operation_name(f.exchange.operation, f.exchange.provider)))),
-    attribute(name::PROVIDER, "provider, by the conventions' names", |f| Some(json!(provider_name(f.exchange.provider)))),
+    attribute(name::PROVIDER, "provider, by the conventions' names", |f| Some(json!(otlp::provider_name(f.exchange.provider.as_str())))),
     attribute("server.address", "host of the provider", |f| Some(json!(f.flow.authority.host.to_string()))),
     attribute("server.port", "port of the provider", |f| Some(json!(f.flow.authority.port))),
     attribute("interflow.flow", "id of the flow", |f| Some(json!(f.flow.id.to_string()))),
-    attribute(name::REQUEST_MODEL, "model that the client asked for", |f| f.exchange.model.as_deref().map(Value::from)),
-    attribute(name::RESPONSE_MODEL, "model that answered", |f| f.exchange.summary().model.as_deref().map(Value::from)),
-    attribute(name::RESPONSE_ID, "id of the response", |f| f.exchange.summary().id.as_deref().map(Value::from)),
+    attribute(name::REQUEST_MODEL, "model that the client asked for", |f| f.model().map(Value::from)),
+    attribute(name::RESPONSE_MODEL, "model that answered", |f| f.response_model().map(Value::from)),
+    attribute(name::RESPONSE_ID, "id of the response", |f| f.exchange.summary().id.as_deref().map(|id| bounded(id).into())),
     attribute("interflow.key", "id of the virtual key", |f| f.key.map(Value::from)),
-    attribute("error.type", "[code or kind](../reference/errors.md) of the error or refusal", |f| f.error().map(|e| json!(e.1))),
+    attribute("error.type", "[code or kind](../reference/errors.md) of the error or refusal, or the status of the provider's error", |f| f.error().map(|e| json!(e.1))),
     attribute(name::MAX_TOKENS, "limit of output tokens in the request", |f| f.exchange.max_output.map(Value::from)),
     attribute(name::INPUT, "tokens of the prompt", |f| f.usage.map(|u| json!(u.input))),
     attribute(name::OUTPUT, "tokens of the answer", |f| f.usage.map(|u| json!(u.output))),
@@ -208,15 +210,15 @@ pub const SPAN_ATTRIBUTES: &[SpanAttribute] = &[
     attribute(name::CONVERSATION, "the client's id of the conversation, from its session header", session),
     attribute("user.id", "the authenticated user", |f| f.flow.user.as_deref().map(Value::from)),
     attribute("interflow.cost_usd", "cost in US dollars, if the price is known", |f| dollars(f).map(Value::from)),
-    attribute("interflow.tags", "tags of the flow, such as `cache:hit`", tags),
-    attribute("interflow.entities", "findings in request and response", |f| f.found.map(|found| json!(found.request.values().chain(found.response.values()).sum::<u64>()))),
+    attribute("interflow.tags", "tags of the flow, such as `cache:hit`, without the findings of guardrails", tags),
+    attribute("interflow.entities", "findings in request and response", |f| f.found.map(RedactionFindings::total).map(Value::from)),
     attribute("http.response.status_code", "status of the response", |f| f.flow.status.map(|s| json!(s.as_u16()))),
     attribute("openinference.span.kind", "`LLM`, `EMBEDDING` or `RERANKER`", |f| Some(json!(span_kind(f.exchange.operation)))).of(AttributeSet::OpenInference),
     attribute("llm.system", "API of the provider", |f| Some(json!(f.exchange.provider.as_str()))).of(AttributeSet::OpenInference),
     attribute("llm.provider", "the gateway's name of the provider", |f| Some(json!(f.provider()))).of(AttributeSet::OpenInference),
-    attribute("llm.model_name", "model that answered, else the one asked for", |f| f.exchange.summary().model.or_else(|| f.exchange.model.clone()).as_deref().map(Value::from)).of(AttributeSet::OpenInference),
-    attribute("llm.request.model_name", "model that the client asked for", |f| f.exchange.model.as_deref().map(Value::from)).of(AttributeSet::OpenInference),
-    attribute("llm.response.model_name", "model that answered", |f| f.exchange.summary().model.as_deref().map(Value::from)).of(AttributeSet::OpenInference),
+    attribute("llm.model_name", "model that answered, else the one asked for", any_model).of(AttributeSet::OpenInference),
+    attribute("llm.request.model_name", "model that the client asked for", |f| f.model().map(Value::from)).of(AttributeSet::OpenInference),
+    attribute("llm.response.model_name", "model that answered", |f| f.response_model().map(Value::from)).of(AttributeSet::OpenInference),
     attribute("llm.token_count.prompt", "tokens of the prompt", |f| f.usage.map(|u| json!(u.input))).of(AttributeSet::OpenInference),
     attribute("llm.token_count.completion", "tokens of the answer", |f| f.usage.map(|u| json!(u.output))).of(AttributeSet::OpenInference),
     attribute("llm.token_count.total", "both", |f| f.usage.map(|u| u.total().into())).of(AttributeSet::OpenInference),
@@ -227,7 +229,7 @@ pub const SPAN_ATTRIBUTES: &[SpanAttribute] = &[
     attribute("session.id", "the client's id of the conversation", session).of(AttributeSet::OpenInference),
     attribute("tag.tags", "tags of the flow", tags).of(AttributeSet::OpenInference),
     attribute("langfuse.observation.type", "`generation` or `embedding`", |f| Some(json!(if f.exchange.operation == Operation::Embeddings { "embedding" } else { "generation" }))).of(AttributeSet::Langfuse),
-    attribute("langfuse.observation.model.name", "model that answered, else the one asked for", |f| f.exchange.summary().model.or_else(|| f.exchange.model.clone()).as_deref().map(Value::from)).of(AttributeSet::Langfuse),
+    attribute("langfuse.observation.model.name", "model that answered, else the one asked for", any_model).of(AttributeSet::Langfuse),
     attribute("langfuse.observation.usage_details", "tokens, as JSON", usage_details).of(AttributeSet::Langfuse),
     attribute("langfuse.observation.cost_details", "cost in US dollars, as JSON", |f| dollars(f).map(|cost| json!(json!({"total": cost}).to_string()))).of(AttributeSet::Langfuse),
     attribute("langfuse.observation.level", "`ERROR` if it failed", |f| f.error().map(|_| json!("ERROR"))).of(AttributeSet::Langfuse),
@@ -243,17 +245,6 @@ const fn operation_name(operation: Operation, provider: Provider) -> &'static st
         (Operation::Chat | Operation::Responses | Operation::Realtime, _) => "chat",
         (Operation::Completions, _) => "text_completion",
         (other, _) => other.as_str(),
-    }
-}
-
-const fn provider_name(provider: Provider) -> &'static str {
-    match provider {
-        Provider::Azure => "azure.ai.openai",
-        Provider::Gemini => "gcp.gemini",
-        Provider::Vertex => "gcp.vertex_ai",
-        Provider::Bedrock => "aws.bedrock",
-        Provider::Mistral => "mistral_ai",
-        other => other.as_str(),
     }
 }
 

@@ -8,12 +8,12 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hmac::{Hmac, KeyInit, Mac};
-use interflow_tasks::{HttpPost, HttpSink, PostFormat, PostMessage, PostPolicy, SinkQueue};
+use interflow_tasks::{HttpPost, HttpSink, PostFormat, PostMessage, PostPolicy, SinkCounts, SinkQueue};
 use interflow_types::{Headers, HttpClient, Timestamp, Url, random_token};
 use serde_json::{Value, json};
 use sha2::Sha256;
 
-use super::{CallTelemetry, TelemetryWebhookConfig, WebhookEvent};
+use super::{CallTelemetry, RedactionFindings, TelemetryWebhookConfig, WebhookEvent};
 
 /// Events in one message.
 const MAX_BATCH: usize = 100;
@@ -29,39 +29,37 @@ pub(super) struct Webhooks(Arc<[(Vec<WebhookEvent>, EventQueue)]>);
 impl Webhooks {
     /// # Errors
     /// What is wrong, with its key.
-    pub fn new(configs: &[TelemetryWebhookConfig], client: &Arc<dyn HttpClient>) -> Result<Self, String> {
+    pub fn new(
+        configs: &[TelemetryWebhookConfig],
+        client: &Arc<dyn HttpClient>,
+        counts: &Arc<SinkCounts>,
+    ) -> Result<Self, String> {
         let all = configs.iter().enumerate().map(|(index, config)| {
-            let queue =
-                event_queue(config, Arc::clone(client)).map_err(|e| format!("telemetry.webhook[{index}].{e}"))?;
-            Ok((config.events.clone(), queue))
+            let queue = event_queue(config, Arc::clone(client), Arc::clone(counts));
+            Ok((config.events.clone(), queue.map_err(|e| format!("telemetry.webhook[{index}].{e}"))?))
         });
         Ok(Self(all.collect::<Result<Vec<_>, String>>()?.into()))
-    }
-
-    /// Events delivered and dropped.
-    pub fn counts(&self) -> (u64, u64) {
-        self.0.iter().fold((0, 0), |(sent, dropped), (_, queue)| (sent + queue.delivered(), dropped + queue.dropped()))
     }
 
     pub fn send(&self, f: &CallTelemetry<'_>) {
         if self.0.is_empty() {
             return;
         }
-        let kind = match f.refused {
-            Some(_) => WebhookEvent::Refused,
-            None if f.error().is_some() || f.status() >= 400 => WebhookEvent::Failed,
-            None => WebhookEvent::Request,
-        };
+        let kind = kind_of(f);
         let mut event: Option<Value> = None;
         for (events, queue) in self.0.iter() {
             if events.contains(&kind) || events.contains(&WebhookEvent::Request) {
-                queue.push(event.get_or_insert_with(|| describe(f, kind)).clone());
+                queue.push(event.get_or_insert_with(|| describe(f)).clone());
             }
         }
     }
 }
 
-fn event_queue(config: &TelemetryWebhookConfig, client: Arc<dyn HttpClient>) -> Result<EventQueue, String> {
+fn event_queue(
+    config: &TelemetryWebhookConfig,
+    client: Arc<dyn HttpClient>,
+    counts: Arc<SinkCounts>,
+) -> Result<EventQueue, String> {
     let secret = |key: &str, value: &str| interflow_files::resolve_secret_ref(value).map_err(|e| format!("{key}: {e}"));
     let address = secret("url", &config.url)?;
     let url = Url::of_service(&address).map_err(|e| format!("url: {e}; write it as https://host/path"))?;
@@ -84,7 +82,8 @@ fn event_queue(config: &TelemetryWebhookConfig, client: Arc<dyn HttpClient>) -> 
     let policy = PostPolicy { timeout: config.timeout.0, attempts: ATTEMPTS, first_pause: FIRST_PAUSE, may_retry };
     let post = HttpPost::new("webhook", url, headers, policy);
     let format = Arc::new(EventBatch { secret: key.transpose()? });
-    Ok(SinkQueue::new(HttpSink { format, post, client, interval: config.interval.0 }, config.max_queue as usize))
+    let sink = HttpSink { format, post, client, interval: config.interval.0 };
+    Ok(SinkQueue::new(sink, config.max_queue as usize, counts))
 }
 
 /// Makes messages of events, and signs them if there is a secret.
@@ -122,9 +121,17 @@ fn sign(secret: &[u8], id: &str, seconds: &str, body: &[u8]) -> String {
     format!("v1,{}", STANDARD.encode(mac.finalize().into_bytes()))
 }
 
-fn describe(f: &CallTelemetry<'_>, kind: WebhookEvent) -> Value {
+fn kind_of(f: &CallTelemetry<'_>) -> WebhookEvent {
+    match f.refused {
+        Some(_) => WebhookEvent::Refused,
+        None if f.failed_at_provider() => WebhookEvent::Failed,
+        None => WebhookEvent::Request,
+    }
+}
+
+pub(super) fn describe(f: &CallTelemetry<'_>) -> Value {
     let usage = f.usage.unwrap_or_default();
-    let kind = match kind {
+    let kind = match kind_of(f) {
         WebhookEvent::Request => "request.completed",
         WebhookEvent::Refused => "request.refused",
         WebhookEvent::Failed => "request.failed",
@@ -134,7 +141,7 @@ fn describe(f: &CallTelemetry<'_>, kind: WebhookEvent) -> Value {
         "time": f.flow.clock.started_at().micros(),
         "flow": f.flow.id.to_string(),
         "provider": f.provider(),
-        "model": f.exchange.model.as_deref(),
+        "model": f.model(),
         "operation": f.exchange.operation.as_str(),
         "user": f.flow.user.as_deref(),
         "key": f.key,
@@ -145,8 +152,8 @@ fn describe(f: &CallTelemetry<'_>, kind: WebhookEvent) -> Value {
         "output_tokens": usage.output,
         "cached_tokens": usage.cache_read,
         "cost_usd": f.micros.map(|micros| micros as f64 / 1e6),
-        "entities": f.found.map_or(0, |found| found.request.values().chain(found.response.values()).sum::<u64>()),
-        "tags": f.flow.tags.iter().take(32).map(|tag| str::to_owned(tag)).collect::<Vec<_>>(),
+        "entities": f.found.map_or(0, RedactionFindings::total),
+        "tags": f.tags(),
     })
 }
 

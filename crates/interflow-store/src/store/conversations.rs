@@ -323,16 +323,8 @@ fn list(db: &Connection, options: &ConversationOptions) -> Result<Vec<Conversati
          AND e.started >= ?4 AND e.started < ?5)) ORDER BY updated DESC, id DESC LIMIT {STEP}"
     );
     let (from, to) = options.during.map(|(from, to)| (from.micros() as i64, to.micros() as i64)).unzip();
-    let mut at = match &options.after {
-        // Before any text.
-        None => (i64::MAX, "\u{10ffff}".to_owned()),
-        Some(id) => {
-            let updated =
-                db.query_row("SELECT updated FROM conversations WHERE id = ?", [id], |r| r.get(0)).optional()?;
-            // A conversation that was deleted meanwhile: the page starts from the newest.
-            (updated.unwrap_or(i64::MAX), id.clone())
-        }
-    };
+    let (updated, id) = options.start();
+    let mut at = (updated, id.to_owned());
     let mut totals = Vec::new();
     loop {
         let rows = rows::query_all(db, &sql, params![options.parent, at.0, at.1, from, to], conversation)?;

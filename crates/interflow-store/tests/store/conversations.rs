@@ -109,7 +109,14 @@ fn conversation_lists_are_newest_first_filtered_and_skip_folded_ones(kind: &Stor
         store.conversations(&options).unwrap().into_iter().map(|l| l.row.id).collect::<Vec<_>>()
     };
     assert_eq!(page(None, 2), ["m499", "m498"]);
-    assert_eq!(page(Some("m498"), 1), ["m497"]);
+    let cursor = row("m498", 598).cursor();
+    assert_eq!(page(Some(&cursor), 1), ["m497"]);
+    // The last one of the page before has gone on, or was deleted.
+    let newest = ConversationRow { agent: "aider".into(), ..row("m498", 10_000) };
+    store.save_update(ConversationUpdate { conversations: vec![newest], ..ConversationUpdate::default() }).unwrap();
+    assert_eq!(page(Some(&cursor), 1), ["m497"]);
+    assert_eq!(page(Some(&row("gone", 598).cursor()), 1), ["m497"]);
+    assert!(page(Some("m498"), 1).is_empty(), "no cursor");
     let options = ConversationOptions { parent: Some("b".into()), ..ConversationOptions::default() };
     assert_eq!(store.conversations(&options).unwrap()[0].row.id, "child");
     let totals = store.totals(range(0, 10_000_000)).unwrap();

@@ -32,7 +32,6 @@ pub(crate) struct PolicyFileParam {
 pub(crate) struct PolicyTextInput {
     text: String,
     /// The text that the change is based on: if the file has changed since, the request fails.
-    #[serde(default)]
     base: Option<String>,
 }
 

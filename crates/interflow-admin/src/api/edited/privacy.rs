@@ -111,7 +111,6 @@ pub async fn history(
 pub(crate) struct RedactionTrialInput {
     text: String,
     /// Interflow's TOML or Phileas JSON; the active policy if absent.
-    #[serde(default)]
     policy: Option<String>,
 }
 

@@ -124,10 +124,8 @@ fn not_editable(program: &RuleProgram, file: &str) -> ApiError {
 pub(crate) struct RuleTextInput {
     text: String,
     /// The file name that determines the format; otherwise YAML or TOML by the first line.
-    #[serde(default)]
     name: Option<String>,
     /// The text that the change is based on: if the file has changed since, the request fails.
-    #[serde(default)]
     base: Option<String>,
 }
 

@@ -52,7 +52,6 @@ pub(crate) struct DiffParams {
     /// The earlier revision; 0 for an empty text.
     from: u32,
     /// The later revision; the newest by default.
-    #[serde(default)]
     to: Option<u32>,
 }
 

@@ -29,10 +29,8 @@ pub(crate) struct ComposeInput {
     /// Names and values, in order. Fields of the connection and of the body's length are left to the sender.
     #[serde(default)]
     headers: Vec<(String, String)>,
-    #[serde(default)]
     body: Option<ReplayBody>,
     /// The request as written, which the history keeps.
-    #[serde(default)]
     saved: Option<ComposedRequest>,
 }
 
@@ -162,7 +160,6 @@ pub async fn read(state: SharedState, Path(name): Path<String>) -> Result<Json<C
 pub(crate) struct CollectionUpdate {
     collection: Collection,
     /// The revision that was read; without one, the collection must be new.
-    #[serde(default)]
     revision: Option<String>,
 }
 

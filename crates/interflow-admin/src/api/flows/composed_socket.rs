@@ -33,7 +33,6 @@ pub(crate) struct StreamInput {
     #[serde(default)]
     pub headers: Vec<(String, String)>,
     /// The request as written, which the history keeps.
-    #[serde(default)]
     pub saved: Option<ComposedRequest>,
 }
 

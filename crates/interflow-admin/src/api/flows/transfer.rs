@@ -152,10 +152,8 @@ fn export_matching(
 pub(crate) struct ExportSelectionInput {
     ids: Vec<String>,
     /// As for `GET /export`: har by default.
-    #[serde(default)]
     format: Option<String>,
     /// As for `GET /export`: the side whose packets pcapng shows.
-    #[serde(default)]
     leg: Option<String>,
     /// As for `GET /export`: with jsonl, the received versions too.
     #[serde(default)]

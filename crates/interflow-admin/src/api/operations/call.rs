@@ -26,7 +26,6 @@ pub struct OperationCall {
 
 impl OperationId {
     /// A call, to which parameters are added.
-    #[must_use]
     pub const fn call(self) -> OperationCall {
         OperationCall { operation: self, path: Vec::new(), query: String::new(), body: None }
     }
@@ -34,20 +33,17 @@ impl OperationId {
 
 impl OperationCall {
     /// Adds the next parameter of the path.
-    #[must_use]
     pub fn path(mut self, value: impl ToString) -> Self {
         self.path.push(value.to_string());
         self
     }
 
     /// Adds a parameter of the query.
-    #[must_use]
     pub fn query(self, name: &str, value: impl ToString) -> Self {
         self.query_if(name, Some(value))
     }
 
     /// Adds a parameter of the query, if it has a value.
-    #[must_use]
     pub fn query_if(mut self, name: &str, value: Option<impl ToString>) -> Self {
         if let Some(value) = value {
             let separator = if self.query.is_empty() { '?' } else { '&' };
@@ -57,7 +53,6 @@ impl OperationCall {
     }
 
     /// Sets the JSON body.
-    #[must_use]
     pub fn body(mut self, body: Value) -> Self {
         self.body = Some(body);
         self

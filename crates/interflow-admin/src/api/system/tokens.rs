@@ -39,10 +39,8 @@ pub(crate) struct TokenInput {
     #[serde(default)]
     read_bodies: bool,
     /// `personal` for programs of one's own, which is what people without the right to administer make; `service` otherwise.
-    #[serde(default)]
     kind: Option<TokenKind>,
     /// A time from now such as `30d`, a date, or RFC 3339. Absent: it does not expire, which is for services only.
-    #[serde(default)]
     expires: Option<String>,
 }
 
