@@ -70,8 +70,9 @@ config_sections! {
         /// `openai`.
         pub kind: Option<String>,
         /// The wire format of chat requests sent to it: `anthropic`, `openai_chat`, `openai_responses`, `gemini`,
-        /// `bedrock`, `cohere`, `ollama`. Requests in another format of the first three are translated. If unset, those
-        /// formats that its API has are sent as they are: a server with OpenAI's API is taken to have both of OpenAI's.
+        /// `bedrock`, `cohere`, `ollama`, `mistral`. Requests of clients with another API (the first five, and Google's
+        /// Interactions) are translated. If unset, those formats that its API has are sent as they are: a server with
+        /// OpenAI's API is taken to have both of OpenAI's.
         pub format: Option<String>,
         /// Limit on output tokens of translated requests that have none, for APIs that require one (Anthropic's).
         pub max_tokens: u64 = 8_192,
@@ -87,8 +88,7 @@ config_sections! {
         /// again. A fallback without a name for a model uses the one of the first upstream.
         pub models: BTreeMap<String, String>,
         /// Upstreams that are tried in turn when this one fails, each followed by its own fallbacks; none is tried
-        /// twice. For one with another API the request is translated, if it is a chat request of OpenAI's or
-        /// Anthropic's API.
+        /// twice. For one with another API, chat requests are translated.
         pub fallback: Vec<String>,
         /// Attempts per upstream.
         pub attempts: u32 = 1,

@@ -35,7 +35,7 @@ fn provider_error(error: &Error, provider: Provider, flow: FlowId, id: &str) -> 
 }
 
 /// The error type, code, and whether a retry is advised. Certificate and TLS errors do not go away by repeating.
-const fn class_of(kind: ErrorKind) -> (&'static str, &'static str, bool) {
+pub const fn class_of(kind: ErrorKind) -> (&'static str, &'static str, bool) {
     match kind {
         ErrorKind::Dns
         | ErrorKind::Connect

@@ -1,6 +1,7 @@
 //! OpenTelemetry's JSON encoding (OTLP/HTTP): attributes, GenAI semantic conventions, and the export request for
 //! spans.
 
+use interflow_types::Headers;
 use serde_json::{Value, json};
 
 /// Attribute names of the GenAI conventions, which are still in development.
@@ -35,6 +36,28 @@ pub mod name {
     pub const FIRST_CHUNK: &str = "gen_ai.response.time_to_first_chunk";
 }
 
+/// Header fields by which clients identify conversations: Claude Code, Codex, OpenCode, and conventions.
+const SESSION_HEADERS: [&str; 6] =
+    ["x-claude-code-session-id", "session_id", "session-id", "x-session-id", "x-session-affinity", "x-conversation-id"];
+
+/// The client's own id of a conversation, from the first of these fields that is not empty: the value of
+/// [`name::CONVERSATION`].
+pub fn conversation_id(headers: &Headers) -> Option<&str> {
+    SESSION_HEADERS.iter().filter_map(|name| headers.get_str(name)).find(|id| !id.is_empty())
+}
+
+/// The name of a provider by the conventions: the value of [`name::PROVIDER`].
+pub fn provider_name(provider: &str) -> &str {
+    match provider {
+        "azure" => "azure.ai.openai",
+        "gemini" => "gcp.gemini",
+        "vertex" => "gcp.vertex_ai",
+        "bedrock" => "aws.bedrock",
+        "mistral" => "mistral_ai",
+        other => other,
+    }
+}
+
 /// An attribute, whose type is that of the value.
 pub fn attribute(key: &str, value: impl Into<Value>) -> Value {
     json!({"key": key, "value": typed(value.into())})
@@ -62,4 +85,21 @@ pub fn request(resource: Vec<Value>, scope: &str, spans: Vec<Value>) -> Value {
             }],
         }],
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_session_header_does_not_hide_another_one() {
+        let headers = |fields: &[(&str, &str)]| fields.iter().copied().collect::<Headers>();
+        for (fields, id) in [
+            (&[("session_id", ""), ("X-Session-Affinity", "s1"), ("x-conversation-id", "s2")][..], Some("s1")),
+            (&[("session-id", "s3")], Some("s3")),
+            (&[("session-id", "")], None),
+        ] {
+            assert_eq!(conversation_id(&headers(fields)), id, "{fields:?}");
+        }
+    }
 }

@@ -21,8 +21,9 @@ use interflow_types::{Body, CollectError, EarlyExit, Error, Flow, Headers, Reque
 
 pub(crate) use interflow_redact::scan_capacity::{is_inline, off_worker};
 pub(crate) use request_body::{
-    BodyContent, BodyShape, MediumText, ReadError, RequestBody, check_encoding, is_binary_file, is_form, is_upload,
-    mark_json, medium_text, part_text, text_of_file, text_of_medium, unless_unreadable, url_encoded, utf8_text,
+    BodyContent, BodyShape, MediumText, ReadError, RequestBody, bytes_of_file, check_encoding, is_binary_file, is_form,
+    is_upload, mark_json, medium_text, part_text, text_of_file, text_of_medium, unless_unreadable, url_encoded,
+    utf8_text,
 };
 
 /// The body to forward.

@@ -10,6 +10,7 @@ use base64::engine::general_purpose::{GeneralPurpose, NO_PAD};
 use bytes::Bytes;
 use interflow_codec::content_coding::{self as coding, ContentCoding};
 use interflow_llm::LlmRefusal;
+use interflow_llm::message::is_text_format;
 use interflow_llm::spans::{self, MarkError, MarkedText, TextSpan, multipart};
 use interflow_redact::decode_lossy;
 use interflow_types::budget::{MemoryReservation, PROCESS_BUDGET};
@@ -343,8 +344,7 @@ pub(crate) struct MediumText {
 
 /// The text in base64 of a medium; `None` if the bytes are no text.
 pub(crate) fn text_of_medium(base64: &[u8]) -> Option<MediumText> {
-    // Some encoders of JSON write `/` as `\/`.
-    let (base64, _) = decode_lossy(std::str::from_utf8(base64).ok()?);
+    let base64 = unescaped(base64)?;
     let sample = decode_base64(&base64.as_bytes()[..base64.len().min(MEDIUM_SAMPLE)]);
     let is_cut = || std::str::from_utf8(&sample).is_err_and(|e| e.error_len().is_none());
     if !sample.starts_with(GZIP) && decoded_text(&sample).is_none() && !is_cut() {
@@ -356,8 +356,7 @@ pub(crate) fn text_of_medium(base64: &[u8]) -> Option<MediumText> {
 /// The text in base64 of a file that its media type calls one. What is no text in it is replaced.
 pub(crate) fn text_of_file(base64: &[u8]) -> Option<MediumText> {
     text_of_medium(base64).or_else(|| {
-        let (base64, _) = decode_lossy(std::str::from_utf8(base64).ok()?);
-        let text = String::from_utf8_lossy(&decode_base64(base64.as_bytes())).replace('\0', "");
+        let text = String::from_utf8_lossy(&bytes_of_file(base64)?).replace('\0', "");
         Some(MediumText { text, is_compressed: false })
     })
 }
@@ -391,6 +390,16 @@ fn decoded_text(bytes: &[u8]) -> Option<Cow<'_, str>> {
     }
     (!bytes.contains(&0) && !bytes.iter().any(|b| is_control(*b)))
         .then(|| bytes.iter().copied().map(char::from).collect())
+}
+
+/// The bytes of a file in base64, which is the content of a JSON string.
+pub(crate) fn bytes_of_file(base64: &[u8]) -> Option<Vec<u8>> {
+    Some(decode_base64(unescaped(base64)?.as_bytes()))
+}
+
+/// Some encoders of JSON write `/` as `\/`.
+fn unescaped(base64: &[u8]) -> Option<Cow<'_, str>> {
+    Some(decode_lossy(std::str::from_utf8(base64).ok()?).0)
 }
 
 /// Decodes either alphabet, with padding anywhere, and ignores other characters.
@@ -453,7 +462,7 @@ pub(crate) fn is_binary_file(part: &multipart::FormPart, content: &[u8]) -> bool
     let Some(file) = &part.file else { return false };
     let formats = [part.media_type.as_deref(), file.rsplit('.').next()];
     let is_wide = [&b"\xff\xfe"[..], b"\xfe\xff", b"\0\0\xfe\xff"].iter().any(|mark| content.starts_with(mark));
-    !formats.into_iter().flatten().any(spans::is_text_format)
+    !formats.into_iter().flatten().any(is_text_format)
         && !is_wide
         && std::str::from_utf8(content).is_err()
         && content.iter().any(|b| is_control(*b))

@@ -15,7 +15,7 @@ use interflow_types::{StatusCode, percent};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::ambient::{Ambient, Call, Environment, TokenEgress, aws, lifetime};
+use super::ambient::{Ambient, Call, Environment, GOOGLE_TOKEN_URL, TokenEgress, aws, azure_scope, lifetime};
 use super::aws_signature::AwsCredentials;
 use super::upstream::SecretReader;
 use interflow_llm::{LlmUpstreamConfig, Provider};
@@ -77,7 +77,7 @@ struct ServiceAccount {
 }
 
 fn default_token_uri() -> String {
-    "https://oauth2.googleapis.com/token".into()
+    GOOGLE_TOKEN_URL.into()
 }
 
 impl AccessTokenSource {
@@ -138,7 +138,7 @@ impl AccessTokenSource {
     }
 
     fn client_credentials(config: &LlmUpstreamConfig, tenant: &str, id: &str, key: &str) -> Result<Self, String> {
-        let scope = config.scope.as_deref().unwrap_or("https://cognitiveservices.azure.com/.default");
+        let scope = azure_scope(config);
         let pairs = [("grant_type", "client_credentials"), ("client_id", id), ("client_secret", key), ("scope", scope)];
         let default = || format!("https://login.microsoftonline.com/{}/oauth2/v2.0/token", percent::encoded(tenant));
         let url = config.token_url.clone().unwrap_or_else(default);

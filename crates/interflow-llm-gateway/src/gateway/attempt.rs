@@ -222,12 +222,12 @@ impl RoutedRequest {
         is_refused
     }
 
-    /// What to remember of a response: where only one of several deployments can continue it.
+    /// What to remember of a response: which deployment can continue it, and for whom.
     fn pin(&self, deployment: &Deployment) -> Option<Pin> {
-        let has_choice = self.route.deployments.len() > 1 && self.call.operation == Operation::Responses;
+        let is_limited = self.route.deployments.len() > 1 || self.owner.shares(&deployment.upstream);
         let upstream = deployment.upstream.name.as_str().into();
-        let owner = self.owner.clone();
-        has_choice.then(|| Pin { deployment: deployment.name.clone(), upstream, owner })
+        let pin = || Pin { deployment: deployment.name.clone(), upstream, owner: self.owner.clone() };
+        (is_limited && self.call.operation == Operation::Responses).then(pin)
     }
 
     /// The deployment of the response that this request continues, and its id.

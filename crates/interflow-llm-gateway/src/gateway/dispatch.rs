@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use interflow_types::{
-    Authority, Body, BodyFuture, BoxFuture, Direction, EarlyExit, EntryKind, ErrorKind, ErrorSource, Flow,
+    Authority, Body, BodyFuture, BoxFuture, ByteStr, Direction, EarlyExit, EntryKind, ErrorKind, ErrorSource, Flow,
     InjectedMessages, LocalHandler, MaybeFuture, MessageVerdict, PlanScope, Request, RequestHead, RequestVerdict,
     Response, ResponseHead, Result, ServedBy, StatusCode, StreamMessage,
 };
@@ -18,7 +18,7 @@ use memchr::memmem;
 use super::access_token::{AccessToken, AccessTokenSource};
 use super::circuit_breaker::circuit_open;
 use super::route_handler::RouteHandler;
-use super::routing::{ResponseOwner, response_in_path};
+use super::routing::{Pin, ResponseOwner, ResponsePins, response_in_path};
 use super::upstream_error::MAX_ERROR_TIME;
 use super::upstream_request::{
     model_in_body, rename_model_in_event, rename_model_in_path, rewrite_model, sign, unsigned_error, upstream_model,
@@ -30,7 +30,7 @@ use interflow_llm::event_stream::StreamFraming;
 use interflow_llm::translate::{
     Losses, WireFormat, binds_thoughts, may_have_signed_thoughts, may_need_responses, refused_settings,
 };
-use interflow_llm::{LlmCall, LlmRefusal, Operation, Provider};
+use interflow_llm::{LlmCall, LlmRefusal, Operation, Provider, usage};
 
 /// Prepares a request for its upstream; the last pass, because a signature must cover everything that the others
 /// changed.
@@ -47,6 +47,8 @@ struct DispatchState {
     losses: Losses,
     /// Its settings that the model refuses.
     refused: Vec<&'static str>,
+    /// What to remember of its response, where, and how many.
+    pin: Option<(Pin, Arc<ResponsePins>, usize)>,
 }
 
 impl Dispatcher {
@@ -67,6 +69,16 @@ impl Dispatcher {
             format!("there is no response {id} that this key may use: send the whole conversation without its id");
         let class = "invalid_request_error";
         Some(LlmRefusal::new(StatusCode::NOT_FOUND, class, "previous_response_not_found", message))
+    }
+
+    /// What to remember of a response of this flow: whose it is.
+    fn pin(&self, flow: &Flow) -> Option<(Pin, Arc<ResponsePins>, usize)> {
+        let is_kept = |call: &LlmCall| matches!(call.operation, Operation::Responses | Operation::Realtime);
+        flow.extension::<LlmCall>().filter(|call| is_kept(call))?;
+        let (owner, upstream) = (ResponseOwner::of(flow), flow.extension::<DispatchState>()?.upstream.as_ref()?);
+        let name = ByteStr::from(upstream.name.as_str());
+        let pin = || Pin { deployment: name.clone(), upstream: name, owner: owner.clone() };
+        owner.shares(upstream).then(|| (pin(), Arc::clone(&self.0.pins), self.0.table().response_pins))
     }
 
     /// Why a request to an unconfigured cloud upstream is rejected: without credentials of the gateway or the client,
@@ -190,8 +202,8 @@ impl Dispatcher {
         flow: &'a mut Flow,
         head: &'a mut RequestHead,
     ) -> MaybeFuture<'a, RequestVerdict> {
-        let named = response_in_path(head.url.path_only());
-        if let Some(refusal) = self.of_another(flow, named).or_else(|| self.disabled(flow, head)) {
+        let named = response_in_path(&head.url.path);
+        if let Some(refusal) = self.of_another(flow, named.as_deref()).or_else(|| self.disabled(flow, head)) {
             return MaybeFuture::Ready(refuse(flow, &refusal).into());
         }
         let Some(upstream) = self.upstream(flow) else { return MaybeFuture::Ready(RequestVerdict::Continue) };
@@ -225,6 +237,8 @@ impl Dispatcher {
         if let Some(refusal) = self.of_another(flow, continued) {
             return MaybeFuture::Ready(Err(refuse(flow, &refusal)));
         }
+        let pin = self.pin(flow);
+        flow.extension_mut::<DispatchState>().pin = pin;
         if !stream_usage::applies(flow, head, &body) {
             return self.prepare_body(flow, head, body);
         }
@@ -254,6 +268,11 @@ impl Dispatcher {
         head: &'a mut ResponseHead,
         body: Body,
     ) -> BodyFuture<'a> {
+        let pin = flow.extension_mut::<DispatchState>().pin.take().filter(|_| head.status.is_success());
+        let body = match pin {
+            Some((pin, pins, max)) => pins.follow(&head.headers, body, pin, max),
+            None => body,
+        };
         // The route handler does it for the requests that it sends.
         let is_sent = flow.extension::<DispatchState>().is_some_and(|sent| sent.upstream.is_some());
         let call = flow.extension::<LlmCall>().filter(|call| is_sent && token_count::is_asked(call, request));
@@ -274,6 +293,14 @@ impl Dispatcher {
             let event = refusal.to_event(provider, StreamFraming::Messages, flow.id);
             flow.extension_mut::<InjectedMessages>().reply.push(event.into());
             return MessageVerdict::Drop;
+        }
+        // `response.created`, `response.completed`.
+        if message.direction == Direction::Response
+            && memmem::find(&message.payload, b"\"response.c").is_some()
+            && let Some((pin, pins, max)) = self.pin(flow)
+            && let Some(id) = usage::summary_from_json(&message.payload).and_then(|summary| summary.id)
+        {
+            pins.insert(&id, pin, max);
         }
         if message.direction == Direction::Request
             && let Some(upstream) = flow.extension::<DispatchState>().and_then(|s| s.upstream.as_deref())

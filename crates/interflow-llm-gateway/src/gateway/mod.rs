@@ -53,6 +53,7 @@ pub(crate) use served::{DeliveryState, ListedAttempt};
 pub(crate) use stream_usage::{StreamUsageWanted, hides as hides_usage};
 pub use upstream::{LlmUpstream, SecretReader};
 pub(crate) use upstream_error::send_json;
+pub(crate) use wire_format::{MAX_DECODINGS, is_canonical};
 
 /// Conversations that are remembered because their thoughts do not fit; those not used for the longest time are forgotten
 /// first.
@@ -203,16 +204,14 @@ impl LlmGateway {
         Ok(request)
     }
 
-    /// The upstream that keeps the response which a path names (`/v1/responses/ID`), if it is another than that of the
-    /// endpoint, and the path there. It needs a key of its own: the client's is for the endpoint's.
+    /// The upstream that keeps the response which a path names, if it is another than that of the endpoint, and the path
+    /// there. It needs a key of its own: the client's is for the endpoint's.
     fn keeper_of_response(
         &self,
         table: &UpstreamTable,
         route: &routes::ResolvedRoute<'_>,
     ) -> Option<(Arc<LlmUpstream>, String)> {
-        let path = route.rest.split('?').next()?;
-        let id = path.strip_prefix("/v1/responses/")?.split('/').next()?;
-        let pin = self.pins.get(id)?;
+        let pin = self.pins.get(&response_in_path(route.rest)?)?;
         let keeper = table.get(&pin.upstream).filter(|u| u.name != route.upstream.name && u.has_key())?;
         let path = keeper.path_from(&route.upstream, route.rest, None).into_owned();
         Some((Arc::clone(keeper), path))
@@ -259,7 +258,9 @@ impl GatewayMount for LlmGatewayMount {
             let endpoint = Some(ByteStr::from(upstream.name.as_str()));
             Some(MountTarget::Forward { url, keep_host: false, endpoint })
         };
-        if !is_canonical(route.rest) || call.model.is_some_and(|model| !wire_format::is_path_segment(&model)) {
+        let path = route.rest.split('?').next().unwrap_or_default();
+        let is_plain = is_canonical(path) && !path.contains('\\') && !path.contains("//");
+        if !is_plain || call.model.is_some_and(|model| !wire_format::is_path_segment(&model)) {
             let message = "the path holds empty, . or .. segments; write it without";
             let kind = "invalid_request";
             return reject(LlmRefusal::new(StatusCode::BAD_REQUEST, kind, "path_not_canonical", message));
@@ -288,13 +289,4 @@ impl GatewayMount for LlmGatewayMount {
         let url = route.upstream.url(route.rest, request.headers);
         url.map_or_else(|| reject(route.upstream.disabled()), |url| forward(&route.upstream, url))
     }
-}
-
-/// Whether the path has only one interpretation: no dot segments (RFC 3986 5.2.4), encoded or not, no empty ones but
-/// the last, no backslash.
-fn is_canonical(path: &str) -> bool {
-    let path = path.split('?').next().unwrap_or_default();
-    let lower = path.to_ascii_lowercase().replace("%2e", ".");
-    let mut segments = lower.strip_suffix('/').unwrap_or(&lower).split('/').skip(1);
-    !path.contains('\\') && !segments.any(|segment| matches!(segment, "" | "." | ".."))
 }

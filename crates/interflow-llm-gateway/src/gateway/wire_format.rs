@@ -1,6 +1,8 @@
 //! The wire formats of upstreams, and the paths at which they take requests.
 
-use interflow_types::percent::{AsciiSet, COMPONENT, encoded_as};
+use std::borrow::Cow;
+
+use interflow_types::percent::{self, AsciiSet, COMPONENT, encoded_as};
 use interflow_types::{Method, StatusCode};
 
 use super::upstream::LlmUpstream;
@@ -141,6 +143,27 @@ impl LlmUpstream {
         let model = encoded_as(model, MODEL_IN_PATH);
         format!("/v1/projects/{project}/locations/{location}/publishers/{publisher}/models/{model}:{verb}")
     }
+}
+
+/// How often a path is decoded at most: each server on its way may do so once.
+pub(crate) const MAX_DECODINGS: usize = 4;
+
+/// Whether a path has only one reading, however often it is decoded: no `.` and `..` segments, not with a backslash
+/// either, nor with parameters (`..;x`).
+pub(crate) fn is_canonical(path: &str) -> bool {
+    let mut path = Cow::Borrowed(path);
+    for _ in 0..MAX_DECODINGS {
+        let is_dots = |segment: &str| matches!(segment.split(';').next().unwrap_or_default().trim(), "." | "..");
+        if path.split(['/', '\\']).any(is_dots) || path.bytes().any(|b| b.is_ascii_control()) {
+            return false;
+        }
+        let decoded = percent::decoded_lossy(&path);
+        if decoded == path {
+            return true;
+        }
+        path = Cow::Owned(decoded);
+    }
+    false
 }
 
 /// Whether a model's name stays one segment of a path, also where an upstream decodes it before it resolves the path.

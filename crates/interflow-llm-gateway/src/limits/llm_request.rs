@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use interflow_limits::{UsageEstimate, VirtualKey};
 use interflow_llm::provider::{is_own_host, starts_run};
-use interflow_llm::{DetectedCall, LlmCall, Operation, Provider, detect_call, model_in_path, usage};
-use interflow_types::{Flow, Headers, RequestHead};
+use interflow_llm::{DetectedCall, LlmCall, Operation, Provider, detect_call, model_in_path, spans, usage};
+use interflow_types::{Flow, Headers, RequestHead, ServiceTier};
 
 use super::named_models::NamedModels;
 use crate::exchange::{BodyShape, RequestBody, is_form};
@@ -26,6 +26,8 @@ pub(super) struct LlmRequest {
     pub choices: u64,
     /// Characters of text to speech.
     pub characters: u64,
+    /// The level of service that is asked for.
+    pub tier: Option<ServiceTier>,
     /// Whether the path names the model, which then wins over the body: it is what the provider uses.
     pub by_path: bool,
 }
@@ -58,6 +60,7 @@ impl LlmRequest {
             is_max_output_invalid: note.is_max_output_invalid,
             choices: note.choices,
             characters: note.characters,
+            tier: note.service_tier.as_deref().map(ServiceTier::from_name),
             by_path: model_in_path(call.provider, &url.path).is_some(),
             call,
         })
@@ -80,6 +83,7 @@ impl LlmRequest {
         self.max_output = self.max_output.max(requested.max_output);
         self.is_max_output_invalid |= requested.is_max_output_invalid;
         self.choices = self.choices.max(requested.choices);
+        self.tier = requested.tier.or(self.tier);
         requested.named
     }
 
@@ -102,6 +106,7 @@ impl LlmRequest {
             is_uncounted: operation == Operation::Speech,
             characters: self.characters,
             images: if operation == Operation::Images { self.choices.max(1) } else { 0 },
+            tier: self.tier,
         }
     }
 
@@ -135,6 +140,7 @@ pub(super) struct RequestedUsage {
     pub max_output: Option<u64>,
     pub is_max_output_invalid: bool,
     pub choices: u64,
+    pub tier: Option<ServiceTier>,
     /// Whether the model is ambiguous, so that no scope with a list of models can allow it.
     pub unclear: bool,
     pub named: NamedModels,
@@ -160,6 +166,7 @@ pub(super) async fn requested_usage(headers: &Headers, size: usize, body: Option
         max_output: facts.max_output.max(named.most_of_batch()),
         is_max_output_invalid: facts.is_max_output_invalid || named.has_invalid_maximum(),
         choices: facts.choices,
+        tier: spans::string_at(body.plain(), facts.service_tier.clone()).as_deref().map(ServiceTier::from_name),
         unclear: named.is_unclear,
         named,
     }
@@ -192,6 +199,7 @@ pub(crate) fn estimated_by_length(headers: &Headers, length: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
+    use interflow_types::{Authority, ClientInfo, EntryKind, HttpVersion, Method, Scheme, Timestamp, Url};
 
     use super::*;
 
@@ -216,6 +224,31 @@ mod tests {
             let w = usage_of(&Headers::new(), body).await;
             assert_eq!((w.model.as_deref(), w.max_output), (model, most), "{body}");
             assert_eq!(w.estimated, body.len().div_ceil(4) as u64);
+        }
+    }
+
+    #[tokio::test]
+    async fn the_level_of_service_that_is_asked_for_is_estimated() {
+        let peer = "127.0.0.1:1".parse().unwrap();
+        let (connection, accepted) = (1, Timestamp::now());
+        let (process, container) = (None, None);
+        let client = ClientInfo { connection, peer, local: peer, listener: "g".into(), accepted, process, container };
+        let authority: Authority = "api.openai.com:443".parse().unwrap();
+        let mut flow = Flow::begin(Arc::new(client), EntryKind::Gateway, Scheme::Https, authority.clone());
+        let url = Url { scheme: Scheme::Https, authority, path: "/v1/responses".into() };
+        let (method, version, headers) = (Method::POST, HttpVersion::Http11, Headers::new());
+        let head = RequestHead { method, url, version, headers, protocol: None };
+        let call = LlmCall { provider: Provider::OpenAi, operation: Operation::Responses, ..LlmCall::default() };
+        for (noted, body, tier) in [
+            (None, r#"{"model":"a"}"#, None),
+            (Some("flex"), r#"{"model":"a"}"#, Some(ServiceTier::Flex)),
+            (None, r#"{"service_tier":"ultrafast"}"#, Some(ServiceTier::Ultrafast)),
+            (Some("flex"), r#"{"service_tier":"priority"}"#, Some(ServiceTier::Priority)),
+        ] {
+            *flow.extension_mut() = LlmCall { service_tier: noted.map(Into::into), ..call.clone() };
+            let mut called = LlmRequest::from_request(&flow, &head).unwrap();
+            called.merge_usage(usage_of(&Headers::new(), body).await);
+            assert_eq!(called.usage_estimate().tier, tier, "{body}");
         }
     }
 

@@ -192,15 +192,10 @@ impl LimitPass {
             return check_endpoint_key(&rules, ring, flow, head, name, uses_credentials);
         }
         let Some(called) = called else {
-            return match presented {
-                // A virtual key is a secret between the client and this gateway; an unknown provider would learn it.
-                Some(PresentedKey::Provider(key)) if credentials::is_virtual_key(&key) => {
-                    Err(rejections::reject_unknown_provider(flow))
-                }
-                // A virtual key has no use at an unknown provider, and must not be sent to it.
-                Some(PresentedKey::Own(_)) if gateway => Err(rejections::reject_unknown_provider(flow)),
-                _ => Ok(()),
-            };
+            // A virtual key is a secret between the client and this gateway, of no use at an unknown provider, which would
+            // learn it.
+            let is_shown = gateway && matches!(presented, Some(PresentedKey::Own(_))) || has_virtual_key(head);
+            return if is_shown { Err(rejections::reject_unknown_provider(flow)) } else { Ok(()) };
         };
         let mut tags = TagSet::new();
         if let Some(text) = head.headers.get_str(TAGS_HEADER) {
@@ -229,7 +224,7 @@ impl LimitPass {
         match (secret, &presented) {
             (Some(secret), _) => credentials::set_provider_key(head, called.call.provider, secret),
             // A virtual key beside the client's own credentials only identifies it; the credentials stay.
-            (None, Some(PresentedKey::Own(_))) => Ok(()),
+            (None, Some(PresentedKey::Own(_))) if !has_virtual_key(head) => Ok(()),
             (None, _) if self.gateway_adds_key(&called) || called.call.provider == Provider::Ollama => {
                 credentials::remove_credentials(head);
                 Ok(())
@@ -446,6 +441,11 @@ pub(crate) fn settle(flow: &Flow) {
     let Some(held) = flow.extension::<FlowReservation>() else { return };
     let Some(grant) = held.grant.lock().take() else { return };
     grant.commit_all(&settlement::deployment_usages(flow));
+}
+
+/// Whether a virtual key is where the SDKs of providers put theirs.
+fn has_virtual_key(head: &RequestHead) -> bool {
+    credentials::client_keys(head).any(|key| credentials::is_virtual_key(&key))
 }
 
 /// The virtual key that was presented; `None` if there is none, and it is not required.

@@ -10,6 +10,7 @@ use interflow_types::{Method, RequestHead, percent};
 use super::llm_request::LlmRequest;
 use super::model_list;
 use super::named_models::NamedModels;
+use crate::gateway::{MAX_DECODINGS, is_canonical};
 
 /// The axis that is violated, and the team or organisation if it is not the key's own.
 pub(super) type OutOfScope = (ScopeViolation, Option<Arc<KeyGroup>>);
@@ -34,27 +35,6 @@ pub(super) fn allowed_path<'p>(
     let within = path.strip_prefix('/').and_then(|rest| rest.strip_prefix(name)).filter(|rest| rest.starts_with('/'));
     let other = within.map_or_else(|| Cow::Owned(format!("/{name}{path}")), Cow::Borrowed);
     allows(&other).map(|()| other).map_err(|_| why)
-}
-
-/// How often a path is decoded at most: each server on its way may do so once.
-const MAX_DECODINGS: usize = 4;
-
-/// Whether a path has only one reading, however often it is decoded: no `.` and `..` segments, not with a backslash
-/// either, nor with parameters (`..;x`).
-fn is_canonical(path: &str) -> bool {
-    let mut path = Cow::Borrowed(path);
-    for _ in 0..MAX_DECODINGS {
-        let is_dots = |segment: &str| matches!(segment.split(';').next().unwrap_or_default().trim(), "." | "..");
-        if path.split(['/', '\\']).any(is_dots) || path.bytes().any(|b| b.is_ascii_control()) {
-            return false;
-        }
-        let decoded = percent::decoded_lossy(&path);
-        if decoded == path {
-            return true;
-        }
-        path = Cow::Owned(decoded);
-    }
-    false
 }
 
 /// Whether a path names a model in a form that was not read as one: servers decode paths, ignore the case of names, and

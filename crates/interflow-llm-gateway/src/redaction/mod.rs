@@ -37,7 +37,7 @@ pub use effective_policy::RedactSettings;
 pub use endpoint::RedactionMount;
 pub use one_text::RedactedText;
 pub use policy_files::{PolicyFileView, PolicyUpdateError, RouteView};
-pub(crate) use sessions::{HashedParts, SESSION_HEADERS};
+pub(crate) use sessions::HashedParts;
 use sessions::{SessionCache, SessionOwner};
 
 /// Whether this flow's request is redacted, or would be; `None` if the redaction stage has not seen it.
@@ -211,14 +211,15 @@ impl RedactionService {
         (choice.restore && holds).then(|| Arc::clone(session))
     }
 
-    /// The client may ask the provider to continue from this response by its id alone.
+    /// The client may ask the provider to continue from this response, or the conversation that it is in, by its id alone.
     pub(crate) fn remember_response(&self, flow: &Flow) {
         let Some(exchange) = flow.extension::<LlmCall>().filter(|e| continues(e.operation)) else { return };
         if let Some(session) = Self::restored_session(flow)
             && let Some(owner) = flow.extension::<RedactionState>().and_then(|state| state.owner)
-            && let Some(id) = exchange.summary().id
         {
-            self.kept.insert(owner, &id, session, self.settings().conversations);
+            for id in exchange.summary().id.iter().chain(&exchange.continues) {
+                self.kept.insert(owner, id, Arc::clone(&session), self.settings().conversations);
+            }
         }
     }
 }

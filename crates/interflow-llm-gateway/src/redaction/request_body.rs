@@ -13,15 +13,15 @@ use interflow_llm::spans::{MarkedText, MediaSpan, SpanKind};
 use interflow_llm::{LlmCall, LlmRefusal, Operation};
 use interflow_redact::{
     AdditionalDetectors, JsonPart, JsonSpan, MediaRule, RedactError, RedactMode, RedactionSession, Replacement,
-    SharedSession, UnknownRule, decode_lossy, may_hold_json,
+    SharedSession, UnknownRule, may_hold_json,
 };
 use interflow_types::budget::{MemoryReservation, PROCESS_BUDGET};
 use interflow_types::{Body, EarlyExit, Flow, Headers, Method, RequestHead, StatusCode};
 
 use crate::exchange::background::Background;
 use crate::exchange::{
-    self, BodyContent, BodyShape, MediumText, Pass, ReadError, RequestBody, bad_request, mark_json, off_worker,
-    overloaded, request_identity_encoding, text_of_medium, utf8_text,
+    self, BodyContent, BodyShape, MediumText, Pass, ReadError, RequestBody, bad_request, bytes_of_file, mark_json,
+    off_worker, overloaded, request_identity_encoding, text_of_medium, utf8_text,
 };
 use crate::gateway::response_in_path;
 use crate::llm_telemetry::RedactionFindings;
@@ -289,9 +289,9 @@ fn is_large_body(headers: &Headers, raw: &[u8]) -> bool {
 
 /// The session of a response that is asked for by its id: one that the provider made in the background.
 fn resume_session(service: &RedactionService, flow: &mut Flow, head: &mut RequestHead) {
-    let id = response_in_path(head.url.path_only());
+    let id = response_in_path(&head.url.path);
     let owner = SessionOwner::of(flow, head);
-    let Some(session) = id.and_then(|id| service.kept.get(owner, id)) else { return };
+    let Some(session) = id.and_then(|id| service.kept.get(owner, &id)) else { return };
     let state = flow.extension_mut::<RedactionState>();
     (state.session, state.owner) = (Some(session), Some(owner));
     request_identity_encoding(head);
@@ -441,9 +441,7 @@ impl RedactionRun<'_> {
             bad_request("bad_file", "a text file in the request is not base64 of UTF-8, so that it cannot be redacted")
         };
         // Fails closed: a file that claims to be text and is not could contain anything.
-        // Some encoders of JSON write `/` as `\/`.
-        let (text, cut) = decode_lossy(std::str::from_utf8(text).map_err(|_| wrong())?);
-        let bytes = STANDARD.decode(text.as_bytes()).ok().filter(|_| cut.is_empty()).ok_or_else(wrong)?;
+        let bytes = bytes_of_file(text).ok_or_else(wrong)?;
         Ok(self.text(utf8_text(&bytes).ok_or_else(wrong)?)?.map(|output| STANDARD.encode(output)))
     }
 

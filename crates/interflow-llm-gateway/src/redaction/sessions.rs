@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use hashlink::LruCache;
+use interflow_llm::otlp::conversation_id;
 use interflow_redact::{PlaceholderVault, RedactionSession, SharedSession, VaultKey};
 use interflow_types::{Flow, RequestHead};
 use parking_lot::Mutex;
@@ -12,10 +13,6 @@ use super::RedactionService;
 use super::effective_policy::EffectivePolicy;
 use crate::credentials::{SENT_CREDENTIALS, lasting_identity};
 use crate::limits::KeyContext;
-
-/// Header fields by which clients identify conversations: Claude Code, Codex, and two conventions.
-pub(crate) const SESSION_HEADERS: [&str; 4] =
-    ["x-claude-code-session-id", "session_id", "x-session-id", "x-conversation-id"];
 
 /// Whose a conversation is: of a virtual key, else of the client's own credentials, and in each case of a user. Ids of
 /// conversations are in URLs and records, so that an id alone must not lead to the originals of another client.
@@ -54,7 +51,7 @@ impl SessionOwner {
     fn vault_key(&self, service: &RedactionService, head: &RequestHead, first: &[u8]) -> VaultKey {
         let mut parts = HashedParts::default();
         parts.add(&self.lasting);
-        parts.add(SESSION_HEADERS.iter().find_map(|name| head.headers.get(name)).unwrap_or(first));
+        parts.add(conversation_id(&head.headers).map_or(first, str::as_bytes));
         VaultKey::for_conversation(&service.master, &parts.finish())
     }
 }

@@ -531,3 +531,38 @@ fn unterminated_last_event_is_processed_and_a_truncated_one_is_an_error() {
         assert_eq!(halt.code, "response_cut", "{framing:?}");
     }
 }
+
+#[test]
+fn pieces_of_the_arguments_of_a_call_are_restored_argument_by_argument() {
+    let session = session();
+    let told = redacted(&session, VALUES[0]);
+    let (a, b) = told.split_at(9);
+    let event = |pieces: &[(&str, &str, bool)]| {
+        let piece = |(path, text, goes_on): &(&str, &str, bool)| json!({"jsonPath": path, "stringValue": text, "willContinue": goes_on});
+        let arguments: Vec<Value> = pieces.iter().map(piece).collect();
+        let call = json!({"functionCall": {"partialArgs": arguments, "willContinue": true}});
+        json!({"candidates": [{"content": {"parts": [call]}}]})
+    };
+    let events = [
+        event(&[("$.to", a, true), ("$.cc", a, true)]),
+        event(&[("$.cc", b, false)]),
+        event(&[("$.to", b, true)]),
+        event(&[("$.to", " E", false)]),
+        // Of another call.
+        event(&[("$.to", "E", false)]),
+    ];
+    let out = edited(StreamFraming::Sse, &stream(StreamFraming::Sse, &events), 1000, &session);
+    let out = String::from_utf8(out).unwrap();
+    let events: Vec<Value> =
+        out.lines().filter_map(|line| serde_json::from_str(line.strip_prefix("data: ")?).ok()).collect();
+    let of = |path: &str, events: &[Value]| -> String {
+        let pieces = events
+            .iter()
+            .filter_map(|event| event.pointer("/candidates/0/content/parts/0/functionCall/partialArgs")?.as_array());
+        let own = pieces.flatten().filter(|piece| piece["jsonPath"] == path);
+        own.map(|piece| piece["stringValue"].as_str().unwrap()).collect()
+    };
+    assert_eq!(events.len(), 5, "{out}");
+    assert_eq!((of("$.to", &events[..4]), of("$.to", &events[4..])), (format!("{} E", VALUES[0]), "E".to_owned()));
+    assert_eq!(of("$.cc", &events), VALUES[0]);
+}

@@ -1,11 +1,12 @@
 //! Redacts a request's URL (path and query) and header fields.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use interflow_llm::{LlmCall, LlmRefusal, model_in_path};
 use interflow_redact::{AddressRule, RedactMode, RedactionSession};
-use interflow_types::{ByteStr, Flow, RequestHead, StatusCode, data_file, percent};
+use interflow_types::{ByteStr, Flow, Headers, RequestHead, StatusCode, data_file, percent};
 
 use super::effective_policy::{EffectivePolicy, RedactSettings};
 
@@ -34,20 +35,17 @@ pub(super) fn scan(
     let mut look = UrlScan { choice, session: RedactionSession::one_way().in_context(choice.context.clone()), found };
     let path =
         (settings.url != AddressRule::Pass).then(|| look.redact_url(&head.url.path, exchange)).transpose()?.flatten();
-    let fields = if settings.headers == AddressRule::Pass { Vec::new() } else { look.redact_headers(head)? };
+    let fields = if settings.headers == AddressRule::Pass { None } else { look.redact_headers(head)? };
     if choice.mode != RedactMode::Redact {
         return Ok(());
     }
-    let refused = [(path.is_some(), settings.url, "URL"), (!fields.is_empty(), settings.headers, "header")];
+    let refused = [(path.is_some(), settings.url, "URL"), (fields.is_some(), settings.headers, "header")];
     // The rejected request is recorded redacted, too.
     if let Some(path) = path {
         head.url.path = path;
     }
-    for (name, value) in fields {
-        // A strategy may produce an invalid field value.
-        if head.headers.set(&name, &value).is_err() {
-            head.headers.remove(&name);
-        }
+    if let Some(fields) = fields {
+        head.headers = fields;
     }
     if let Some((.., place)) = refused.iter().find(|(any, rule, _)| *any && *rule == AddressRule::Refuse) {
         tracing::debug!(flow = %flow.id, "the {place} of a request contains what the policy redacts");
@@ -106,22 +104,29 @@ impl UrlScan<'_> {
         Ok(changed.then(|| out.into()))
     }
 
-    /// The fields with findings, and their new values. Values that are not UTF-8 are skipped: detectors work on text.
-    fn redact_headers(&mut self, head: &RequestHead) -> Result<Vec<(String, String)>, LlmRefusal> {
-        let mut changed = Vec::new();
+    /// The fields, each redacted in its place; `None` if nothing was found. A value that is not UTF-8 is read as Latin-1, as
+    /// older clients write it.
+    fn redact_headers(&mut self, head: &RequestHead) -> Result<Option<Headers>, LlmRefusal> {
+        let (mut fields, mut changed) = (Headers::with_capacity(head.headers.len(), head.headers.size()), false);
         for (name, value) in head.headers.iter() {
-            let (Ok(name), Ok(value)) = (std::str::from_utf8(name), std::str::from_utf8(value)) else { continue };
-            let small = name.to_ascii_lowercase();
+            let label = String::from_utf8_lossy(name);
+            let small = label.to_ascii_lowercase();
             let is_known = |f: &&str| f.strip_suffix('*').map_or(small == **f, |start| small.starts_with(start));
             // Google's uploads name the file in a field of theirs.
-            if small != "x-goog-upload-file-name" && IGNORED_HEADERS.iter().any(is_known) {
-                continue;
-            }
-            if let Some(with) = self.redact_value(name, value)? {
-                changed.push((name.to_owned(), with));
+            let is_ignored = small != "x-goog-upload-file-name" && IGNORED_HEADERS.iter().any(is_known);
+            let latin = || value.iter().map(|b| char::from(*b)).collect::<String>();
+            let text = std::str::from_utf8(value).map_or_else(|_| Cow::Owned(latin()), Cow::Borrowed);
+            let is_latin = matches!(text, Cow::Owned(_));
+            let with = if is_ignored { None } else { self.redact_value(&label, &text)? };
+            changed |= with.is_some();
+            match with {
+                // A strategy may produce an invalid field value: then the field is left out.
+                Some(with) if is_latin => drop(fields.append(&label, latin1(&with))),
+                Some(with) => drop(fields.append(&label, with)),
+                None => fields.append_raw(name, value),
             }
         }
-        Ok(changed)
+        Ok(changed.then_some(fields))
     }
 
     /// Redacts a percent-encoded part of a URL. A `+` is a space in form-encoded queries, but not in paths.
@@ -160,6 +165,11 @@ impl UrlScan<'_> {
         out.push_str(&led[at..]);
         Ok(Some(out))
     }
+}
+
+/// A text as Latin-1, with `?` for characters that it does not have.
+fn latin1(text: &str) -> Vec<u8> {
+    text.chars().map(|c| u8::try_from(c).unwrap_or(b'?')).collect()
 }
 
 /// Whether a text may name a model: some of them have the names of people.

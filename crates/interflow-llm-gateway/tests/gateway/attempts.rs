@@ -478,6 +478,8 @@ async fn a_response_is_continued_and_fetched_with_the_key_that_made_it_alone() {
         // At an endpoint whose requests are not routed.
         ("POST", "/a/v1/responses".to_owned(), json!({"model": "m", "input": "hi", "previous_response_id": id})),
         ("GET", format!("/v1/responses/{id}"), Value::Null),
+        ("GET", format!("/v1/responses/{}", id.replace('_', "%5F")), Value::Null),
+        ("GET", format!("/a/v1/%72esponses/{id}"), Value::Null),
         ("GET", format!("/openai/v1/responses/{id}/input_items"), Value::Null),
         ("DELETE", format!("/v1/responses/{id}"), Value::Null),
         ("POST", format!("/v1/responses/{id}/cancel"), Value::Null),
@@ -489,4 +491,5 @@ async fn a_response_is_continued_and_fetched_with_the_key_that_made_it_alone() {
     assert_eq!(a.served() + b.served(), served, "no provider was asked");
     assert_eq!(ask("k", "POST", "/v1/responses", turn(Some(&id))).await.status, 200);
     assert_eq!(ask("k", "GET", &format!("/v1/responses/{id}"), Value::Null).await.status, 200);
+    assert_eq!(ask("k", "GET", &format!("/v1/responses/{}", id.replace('_', "%5F")), Value::Null).await.status, 200);
 }

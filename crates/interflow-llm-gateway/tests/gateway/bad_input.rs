@@ -33,6 +33,10 @@ async fn unredactable_requests_are_refused_and_not_sent() {
         ("/v1/chat/completions", image.into_bytes(), 403, "media_refused"),
         ("/v1/threads", format!("{{\"x\":\"{SSN}\"}}").into_bytes(), 400, "unknown_operation"),
         ("/openai/x/../v1/chat/completions", b"{}".to_vec(), 400, "path_not_canonical"),
+        ("/openai/x/..;a/v1/chat/completions", b"{}".to_vec(), 400, "path_not_canonical"),
+        ("/openai/x/%252e%252e/v1/chat/completions", b"{}".to_vec(), 400, "path_not_canonical"),
+        ("/openai/v1//chat/completions", b"{}".to_vec(), 400, "path_not_canonical"),
+        ("/openai/v1\\chat/completions", b"{}".to_vec(), 400, "path_not_canonical"),
     ] {
         let answer = gate.post(path, &body).await;
         assert_eq!(
@@ -375,7 +379,7 @@ async fn text_is_read_whatever_its_media_type_says() {
     let wrapped = STANDARD.encode(&text).as_bytes().chunks(20).collect::<Vec<_>>().join(&b'\n');
     let wrapped = String::from_utf8(wrapped).unwrap();
     for data in [STANDARD.encode(&text), URL_SAFE_NO_PAD.encode(&text), wrapped] {
-        for media_type in ["application/yaml", "application/x-python", "message/rfc822", "image/svg+xml", "audio/wav"] {
+        for media_type in ["text/plain", "application/yaml", "application/x-python", "image/svg+xml", "audio/wav"] {
             let source = json!({"type": "base64", "media_type": media_type, "data": data});
             let file = json!({"type": "input_file", "file_data": format!("data:{media_type};base64,{data}")});
             let blob = json!({"mimeType": media_type, "data": data});

@@ -146,7 +146,7 @@ async fn patterns_of_paths_match_with_and_without_the_name_of_the_provider() {
 }
 
 #[tokio::test]
-async fn a_path_that_an_upstream_may_read_as_another_one_is_refused_for_keys_with_a_scope() {
+async fn a_path_that_an_upstream_may_read_as_another_one_is_refused() {
     let origin = provider_of(json!({})).await;
     let keys = [
         key("models", "models = [\"gpt-4o*\", \"openai*\"]"),
@@ -162,17 +162,14 @@ async fn a_path_that_an_upstream_may_read_as_another_one_is_refused_for_keys_wit
         ("models", "/openai/v1/models/gpt-4o%252f%25252e%252e%252ffiles"),
         ("paths", "/openai/v1/files..%2f..%2forganization"),
         ("paths", "/v1/files/..%3bx/organization"),
+        ("free", "/openai/v1/a%2F.."),
     ] {
         let answer = send(&gate, id, "GET", path, &Value::Null).await;
         assert_eq!(answer.status, 400, "{path}: {}", answer.text());
         assert!(answer.text().contains("path_not_canonical"), "{path}: {}", answer.text());
     }
     assert!(origin.requests().is_empty());
-    for (id, path) in [
-        ("models", "/openai/v1/models/openai%2Fgpt-4o"),
-        ("paths", "/openai/v1/files/a..b"),
-        ("free", "/openai/v1/a%2F.."),
-    ] {
+    for (id, path) in [("models", "/openai/v1/models/openai%2Fgpt-4o"), ("paths", "/openai/v1/files/a..b")] {
         assert_eq!(send(&gate, id, "GET", path, &Value::Null).await.status, 200, "{path}");
     }
 }

@@ -1,7 +1,7 @@
 //! Nothing of a prompt reaches the provider or the recorder, and the client gets everything back.
 
 use interflow_redact::{AddressRule, OutboundMode, RedactMode};
-use interflow_testkit::{Ending, Origin, Reply, llm};
+use interflow_testkit::{Ending, Origin, Reply, Wire, llm};
 use serde_json::{Value, json};
 
 use super::{Gate, MAIL, SSN, arrived, parrot};
@@ -462,6 +462,26 @@ async fn urls_and_header_fields_are_scanned_or_refused() {
     let gate = Gate::with(&origin, |r| (r.redact.url, r.redact.headers) = (AddressRule::Pass, AddressRule::Pass)).await;
     gate.send("POST", &path, &fields, body.as_bytes()).await.unwrap();
     assert!(heads(&origin).contains("anna.berg"));
+}
+
+#[tokio::test]
+async fn fields_that_repeat_or_are_not_utf8_are_redacted_in_their_places() {
+    let origin = parrot().await;
+    let gate = Gate::start(&origin).await;
+    let body = json!({"model": "m", "messages": [{"role": "user", "content": "hi"}]}).to_string();
+    let head = format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nHost: gate\r\nContent-Length: {}\r\nX-User: caf\u{e9}, {MAIL}\r\n\
+         X-Note: {MAIL}\r\nX-Note: fine\r\nContent-Type: application/json\r\n\r\n",
+        body.len()
+    );
+    let head: Vec<u8> = head.chars().map(|c| u8::try_from(c).unwrap()).collect();
+    let mut wire = Wire::connect(gate.proxy.gateway()).await.unwrap();
+    wire.send([&head, body.as_bytes()].concat()).await.unwrap();
+    assert_eq!(wire.answer().await.unwrap().status, 200);
+    let sent: String = origin.requests().last().unwrap().raw_head.iter().map(|b| char::from(*b)).collect();
+    assert!(sent.contains("X-User: caf\u{e9}, ") && !sent.contains("anna.berg"), "{sent}");
+    let notes: Vec<&str> = sent.lines().filter_map(|line| line.strip_prefix("X-Note: ")).collect();
+    assert!(notes.len() == 2 && notes[1] == "fine", "{sent}");
 }
 
 #[tokio::test]

@@ -23,6 +23,7 @@ mod strings;
 #[allow(dead_code, unexpected_cfgs)]
 #[path = "../../../interflow-proxy/tests/proxy/support.rs"]
 mod support;
+mod telemetry;
 mod vectors;
 
 use std::path::Path;

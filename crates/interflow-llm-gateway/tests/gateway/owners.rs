@@ -90,3 +90,50 @@ async fn a_websocket_does_not_continue_the_response_of_another_key() {
     assert_eq!(refused["error"]["code"], "previous_response_not_found", "{refused}");
     assert_eq!(event_of_websocket(&gate, "ifk_k").await["response"]["id"], "resp_7");
 }
+
+#[tokio::test]
+async fn a_response_of_the_only_provider_is_its_keys_alone() {
+    for by_websocket in [false, true] {
+        let origin = elephant().await;
+        let gate = Gate::with(&origin, |parts| parts.keys = key("k", "") + &key("l", "")).await;
+        let fields = |key: &str| format!("Content-Type: application/json\r\nAuthorization: Bearer ifk_{key}\r\n");
+        let body = |previous: Option<&str>| {
+            json!({"model": "m", "input": "hello", "previous_response_id": previous}).to_string()
+        };
+        let post = async |key: &str, previous: Option<&str>| {
+            gate.send("POST", "/v1/responses", &fields(key), body(previous).as_bytes()).await.unwrap().json()
+        };
+        let made = match by_websocket {
+            true => event_of_websocket(&gate, "ifk_k").await["response"].clone(),
+            false => post("k", None).await,
+        };
+        assert_eq!(made["id"], "resp_7", "{made}");
+        let served = origin.served();
+        let by_id = gate.send("GET", "/v1/responses/resp_7", &fields("l"), b"").await.unwrap().json();
+        for refused in [by_id, post("l", Some("resp_7")).await, event_of_websocket(&gate, "ifk_l").await] {
+            assert_eq!(refused["error"]["code"], "previous_response_not_found", "{refused}");
+        }
+        assert_eq!(origin.served(), served + 1, "the provider got no request but that for the WebSocket");
+        assert_eq!(post("k", Some("resp_7")).await["id"], "resp_7");
+    }
+}
+
+#[tokio::test]
+async fn a_stored_conversation_is_restored_for_its_owner_alone() {
+    for conversation in [json!("conv_1"), json!({"id": "conv_1"})] {
+        let origin = elephant().await;
+        let gate = Gate::start(&origin).await;
+        let turn = async |input: &str, fields: &str| {
+            let body = json!({"model": "m", "input": input, "conversation": conversation}).to_string();
+            let fields = format!("Content-Type: application/json\r\n{fields}");
+            let answer = gate.send("POST", "/v1/responses", &fields, body.as_bytes()).await.unwrap().json();
+            answer["output"][0]["content"][0]["text"].as_str().unwrap().to_owned()
+        };
+        let said = format!("I am {MAIL}");
+        assert_eq!(turn(&said, "").await, said);
+        gate.proxy.flows(1).await;
+        assert_eq!(turn("who am I?", "").await, said, "{conversation}");
+        let other = turn("who am I?", "Authorization: Bearer other\r\n").await;
+        assert!(other.starts_with("I am EMAIL_"), "{other}");
+    }
+}

@@ -70,10 +70,9 @@ pub(super) fn joined(mut all: Vec<ChatMessage>, message: ChatMessage) -> Vec<Cha
 }
 
 fn part(mut p: Value) -> Option<ContentBlock> {
-    let key = ["functionCall", "functionResponse", "inlineData", "inline_data", "fileData", "file_data", "text"]
-        .into_iter()
-        .find(|k| p.get(k).is_some());
-    Some(match key {
+    const KINDS: &str = "functionCall function_call functionResponse function_response inlineData inline_data fileData \
+        file_data text";
+    Some(match KINDS.split(' ').find(|kind| p.get(kind).is_some()) {
         Some("text") => {
             let text = take_string(&mut p, "text");
             match p["thought"].as_bool() {
@@ -82,23 +81,21 @@ fn part(mut p: Value) -> Option<ContentBlock> {
                 _ => ContentBlock::Text { text },
             }
         }
-        Some("functionCall") => tool_use(&mut take_value(&mut p, "functionCall"), "id", "args"),
-        Some("functionResponse") => result(take_value(&mut p, "functionResponse")),
-        Some(key @ ("inlineData" | "inline_data")) => {
-            let mut data = take_value(&mut p, key);
-            let media = take_non_empty(&mut data, "mimeType").unwrap_or_else(|| take_string(&mut data, "mime_type"));
-            attachment_block(base64_attachment(media, take_string(&mut data, "data")))
-        }
+        Some(key @ ("functionCall" | "function_call")) => tool_use(&mut take_value(&mut p, key), "id", "args"),
+        Some(key @ ("functionResponse" | "function_response")) => result(take_value(&mut p, key)),
         Some(key) => {
             let mut file = take_value(&mut p, key);
             let media_type =
                 take_non_empty(&mut file, "mimeType").unwrap_or_else(|| take_string(&mut file, "mime_type"));
             let url = take_non_empty(&mut file, "fileUri").unwrap_or_else(|| take_string(&mut file, "file_uri"));
-            attachment_block(Attachment { media_type, url, ..Attachment::default() })
+            attachment_block(match take_non_empty(&mut file, "data") {
+                Some(data) => base64_attachment(media_type, data),
+                None => Attachment { media_type, url, ..Attachment::default() },
+            })
         }
         None if p["thought"] == true => thought(String::new(), &mut p),
         // A part may contain only a thought signature, which has no content.
-        None if p.get("thoughtSignature").is_some() => return None,
+        None if p.get("thoughtSignature").or(p.get("thought_signature")).is_some() => return None,
         None => {
             let kind = p.as_object().and_then(|o| o.keys().next().cloned()).unwrap_or_default();
             other_block(&kind, p)
@@ -121,11 +118,13 @@ fn result(mut r: Value) -> ContentBlock {
         Some(Value::String(_)) if lone => take_non_empty(&mut response, k),
         _ => None,
     });
-    let content = match text {
+    let mut content = match text {
         Some(text) => vec![ContentBlock::Text { text }],
         None if response.is_null() => Vec::new(),
         None => vec![other_block("response", response)],
     };
+    // Its media.
+    content.extend(take_list(&mut r, "parts").into_iter().filter_map(part));
     ContentBlock::ToolResult { id, name, content, is_error }
 }
 

@@ -61,7 +61,7 @@ pub fn tool_use(call: &mut Value, id: &str, input: &str) -> ContentBlock {
 
 /// An attachment for base64 data, which is decoded if it is text.
 pub fn base64_attachment(media_type: String, data: String) -> Attachment {
-    let text = is_text(&media_type).then(|| STANDARD.decode(data.trim_ascii()).ok()).flatten();
+    let text = is_text_format(&media_type).then(|| STANDARD.decode(data.trim_ascii()).ok()).flatten();
     let text = text.map(|text| String::from_utf8_lossy(&text).into_owned());
     data_attachment(media_type, text.unwrap_or(data))
 }
@@ -86,15 +86,15 @@ pub fn url_attachment(url: String) -> Attachment {
     // RFC 2397: percent-encoded, and text unless it says otherwise.
     let media_type = if media_type.is_empty() { "text/plain".to_owned() } else { media_type };
     let bytes = percent::decoded_bytes(data.as_bytes());
-    let data =
-        if is_text(&media_type) { String::from_utf8_lossy(&bytes).into_owned() } else { STANDARD.encode(&bytes) };
-    data_attachment(media_type, data)
+    let text = is_text_format(&media_type).then(|| String::from_utf8_lossy(&bytes).into_owned());
+    data_attachment(media_type, text.unwrap_or_else(|| STANDARD.encode(&bytes)))
 }
 
-/// Whether a file of this media type is text, which models read as such.
-pub fn is_text(media_type: &str) -> bool {
+/// Whether a file of this media type, or with this extension, is text, which models read as such.
+pub fn is_text_format(media_type: &str) -> bool {
     const TEXTS: &str = "application/json application/xml application/yaml application/x-yaml application/toml \
-        application/javascript application/x-javascript application/x-sh application/sql";
+        application/javascript application/x-javascript application/x-sh application/sql application/x-ndjson \
+        application/jsonl jsonl txt md csv html json";
     let media_type = media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     media_type.starts_with("text/")
         || has_word(TEXTS, &media_type)

@@ -30,6 +30,7 @@ pub use outline::Outline;
 pub(crate) use anthropic::REDACTED;
 pub(crate) use chat::{StreamedCalls, reply as chat_reply, thought_in};
 pub(crate) use converse::DOCUMENTS;
+pub use json_access::is_text_format;
 pub(crate) use json_access::{arguments, error_block, number, optional_number, take_list, take_string, take_value};
 
 use interflow_types::CallUsage;
@@ -186,7 +187,7 @@ pub struct ModelReply {
 impl Attachment {
     /// The text of a text file that was sent; `None` for any other file.
     pub fn text(&self) -> Option<&str> {
-        self.data.get().filter(|_| json_access::is_text(&self.media_type))
+        self.data.get().filter(|_| is_text_format(&self.media_type))
     }
 
     /// What Anthropic and Converse have besides a document's content: `citations`, `context`, and the texts that are

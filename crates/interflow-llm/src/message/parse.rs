@@ -1,6 +1,7 @@
 //! Parses requests and replies of every API format into the canonical model. Never fails: what cannot be read is left
 //! out or kept as it is.
 
+use interflow_types::percent;
 use serde_json::Value;
 
 use super::events::{ReplyEvent, events};
@@ -47,8 +48,7 @@ fn model_in_path(path: &str) -> Option<String> {
         Some((name, method)) if method.to_ascii_lowercase().contains("generate") || method.ends_with("redict") => name,
         _ => name,
     };
-    let name = name.replace("%3A", ":").replace("%3a", ":").replace("%2F", "/");
-    (!name.is_empty()).then_some(name)
+    (!name.is_empty()).then(|| percent::decoded(name).into_owned())
 }
 
 /// Parses a reply: JSON, or a stream as far as received. Anything else is the text of an error if the status is one.

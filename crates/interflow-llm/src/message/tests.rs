@@ -123,6 +123,7 @@ fn models_are_read_from_the_path_of_some_formats() {
         ("/model/anthropic.claude-3%3A0/invoke", "anthropic.claude-3:0"),
         ("/model/us.anthropic.claude-3:0/converse", "us.anthropic.claude-3:0"),
         ("/openai/deployments/gpt-5/chat/completions", "gpt-5"),
+        ("/openai/deployments/my%20gpt%2f5/chat/completions", "my gpt/5"),
         ("/v1/projects/p/locations/l/publishers/anthropic/models/claude@1:streamRawPredict", "claude@1"),
     ] {
         assert_eq!(parse::request(ApiFormat::Anthropic, path, json!({})).model, model, "{path}");
@@ -394,6 +395,24 @@ fn repeated_gemini_text_parts_are_merged() {
         said(serde_json::json!([{"text": "Let "}, {"text": "me"}])), said(serde_json::json!([{"text": " look."}, call]))]});
     let read = |body| format!("{:?}", super::gemini::request(body).messages);
     assert_eq!(read(pieces), read(whole));
+}
+
+#[test]
+fn names_of_gemini_have_two_spellings_and_a_result_has_media() {
+    let media = |data: &str, kind: &str| json!([{data: {kind: "image/png", "data": "QUJD"}}]);
+    let parts = |call: &str, result: &str, media: Value| {
+        json!({"contents": [
+            {"role": "model", "parts": [{call: {"id": "c", "name": "draw", "args": {"a": 1}}}]},
+            {"role": "user", "parts": [{result: {"id": "c", "name": "draw", "response": {"output": "done"}, "parts": media}}]},
+        ]})
+    };
+    let camel = parts("functionCall", "functionResponse", media("inlineData", "mimeType"));
+    let snake = parts("function_call", "function_response", media("inline_data", "mime_type"));
+    let read = super::gemini::request(camel).messages;
+    assert_eq!(read, super::gemini::request(snake).messages);
+    assert_eq!(read[0].blocks, [use_of("c", "draw", json!({"a": 1}))]);
+    let ContentBlock::ToolResult { content, .. } = &read[1].blocks[0] else { panic!("{read:?}") };
+    assert!(matches!(&content[..], [ContentBlock::Text { .. }, ContentBlock::Image(_)]), "{content:?}");
 }
 
 #[test]

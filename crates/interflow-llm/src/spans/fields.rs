@@ -94,19 +94,9 @@ fields! {
 /// Whether a member limits the output tokens of a choice: OpenAI's three names, Gemini's, Bedrock's, Ollama's, and those
 /// of the models that Bedrock runs.
 pub(super) fn limits_output(name: &[u8]) -> bool {
-    matches!(
-        name,
-        b"max_tokens"
-            | b"max_completion_tokens"
-            | b"max_output_tokens"
-            | b"maxOutputTokens"
-            | b"maxTokens"
-            | b"num_predict"
-            | b"max_new_tokens"
-            | b"max_tokens_to_sample"
-            | b"max_gen_len"
-            | b"maxTokenCount"
-    )
+    matches!(name, b"max_tokens" | b"max_completion_tokens" | b"max_output_tokens" | b"max_tokens_to_sample")
+        || matches!(name, b"maxOutputTokens" | b"maxTokens" | b"maxTokenCount" | b"max_new_tokens" | b"max_gen_len")
+        || name == b"num_predict"
 }
 
 /// A value that is not a limit on output tokens: negative, a fraction, too large, a word.
@@ -169,18 +159,8 @@ pub(super) fn is_known_container(key: &[u8]) -> bool {
 /// Members that contain a client's fixed prompts, sent in every session. Their placeholders do not depend on the
 /// conversation, so that the provider's prompt cache keeps matching.
 pub(super) fn is_fixed_prompt(key: &[u8]) -> bool {
-    matches!(
-        key,
-        b"system"
-            | b"systemInstruction"
-            | b"system_instruction"
-            | b"instructions"
-            | b"preamble"
-            | b"tools"
-            | b"toolConfig"
-            | b"tool_config"
-            | b"functions"
-    )
+    matches!(key, b"system" | b"systemInstruction" | b"system_instruction" | b"instructions" | b"preamble")
+        || matches!(key, b"tools" | b"toolConfig" | b"tool_config" | b"functions")
 }
 
 /// Whether an identifier looks like one: letters, digits and punctuation between them, at least one digit, and

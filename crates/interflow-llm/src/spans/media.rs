@@ -2,9 +2,11 @@
 
 use std::ops::Range;
 
+use interflow_types::data_file::has_word;
 use interflow_types::labelled_enum;
 
 use super::{SpanKind, words};
+use crate::message::is_text_format;
 
 labelled_enum! {
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -143,16 +145,11 @@ pub(super) fn address_texts(raw: &[u8]) -> Vec<(Option<Range<usize>>, Range<usiz
 /// Whether a parameter of an address belongs to its signature: of S3, Google Cloud Storage, Azure, CloudFront and the
 /// like. Without it the provider cannot fetch the medium.
 fn is_signature(name: &[u8]) -> bool {
-    let name = name.to_ascii_lowercase();
-    name.starts_with(b"x-amz-")
-        || name.starts_with(b"x-goog-")
-        || matches!(
-            name.as_slice(),
-            b"sig" | b"signature" | b"expires" | b"exp" | b"policy" | b"key-pair-id" | b"token" | b"access_token" | b"key"
-                | b"hash" | b"hmac" | b"awsaccesskeyid" | b"googleaccessid"
-                // A shared access signature of Azure.
-                | b"se" | b"sp" | b"sr" | b"st" | b"sv" | b"spr" | b"skt" | b"ske" | b"sks" | b"skv" | b"skoid" | b"sktid"
-        )
+    // The latter are those of a shared access signature of Azure.
+    const NAMES: &str = "sig signature expires exp policy key-pair-id token access_token key hash hmac awsaccesskeyid \
+        googleaccessid se sp sr st sv spr skt ske sks skv skoid sktid";
+    let name = String::from_utf8_lossy(name).to_ascii_lowercase();
+    name.starts_with("x-amz-") || name.starts_with("x-goog-") || has_word(NAMES, &name)
 }
 
 /// Whether a value has the sign of mail addresses, encoded or not, which no signature has.
@@ -166,30 +163,11 @@ fn names_signer(name: &[u8]) -> bool {
     name.starts_with(b"x-goog-") || name == b"googleaccessid"
 }
 
-/// Whether a file of this media type, or with this extension, is text.
-pub fn is_text_format(format: &str) -> bool {
-    media_span_kind(format.as_bytes(), b"").is_ok()
-}
-
 /// The kind of base64 data by its media type or, for Bedrock, its format; `key` is the nearest meaningful name.
 pub(super) fn media_span_kind(media_type: &[u8], key: &[u8]) -> Result<SpanKind, MediaKind> {
     let t = media_type.to_ascii_lowercase();
     let starts = |prefix: &[u8]| t.starts_with(prefix);
-    let text = starts(b"text/")
-        || matches!(
-            t.as_slice(),
-            b"application/json"
-                | b"application/xml"
-                | b"application/x-ndjson"
-                | b"application/jsonl"
-                | b"jsonl"
-                | b"txt"
-                | b"md"
-                | b"csv"
-                | b"html"
-                | b"json"
-        );
-    if text {
+    if str::from_utf8(media_type).is_ok_and(is_text_format) {
         return Ok(SpanKind::Base64Text);
     }
     Err(

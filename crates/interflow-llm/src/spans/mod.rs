@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use crate::usage::estimated_tokens;
 
 pub use fields::{FIELDS, FieldClass, FieldEntry};
-pub use media::{MediaKind, MediaSpan, is_text_format};
+pub use media::{MediaKind, MediaSpan};
 pub use span_walker::{MarkError, facts, mark_body, mark_event, mark_everything};
 
 /// A string, or another value, that contains text. Positions refer to the body as it was parsed.

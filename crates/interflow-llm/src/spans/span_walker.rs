@@ -88,6 +88,8 @@ struct ContainerFrame {
     /// Whether it is an event of one of several responses that share a connection.
     has_lane: bool,
     finished: bool,
+    /// Whether the next event has more of the same argument.
+    goes_on: bool,
     /// Media spans inside whose kind is not known yet.
     media: Vec<usize>,
     role: Option<Range<usize>>,
@@ -165,6 +167,8 @@ impl<'j> SpanWalker<'j> {
             }
             self.make_room()?;
         }
+        // A response says more than the conversation that it is in.
+        self.out.continues = self.out.previous_response.clone().or(self.out.continues.take());
         // At the end, because the kind of media may be known only after its data. Base64 has four characters for three
         // bytes.
         for span in &self.out.spans {
@@ -307,8 +311,8 @@ impl<'j> SpanWalker<'j> {
                 // It decides what is used, also beside a model.
                 b"agent" if parent == b"interaction" => self.out.agent = Some(range.clone()),
                 b"id" | b"responseId" if depth == 1 => self.out.id = Some(range.clone()),
-                // Several responses may be in flight on one connection.
-                b"response_id" | b"stream_id" if depth == 1 && self.events => {
+                // Several responses may be in flight on one connection, and several arguments of one call (Vertex).
+                b"response_id" | b"stream_id" | b"jsonPath" if self.events && (depth == 1 || name == b"jsonPath") => {
                     frame.has_lane |= name == b"stream_id";
                     frame.index = fnv1a(frame.index, self.json.get(range.clone()).unwrap_or_default());
                 }
@@ -317,9 +321,9 @@ impl<'j> SpanWalker<'j> {
                 }
                 b"service_tier" if depth == 1 => self.out.service_tier = Some(range.clone()),
                 b"conversation" if depth == 1 => self.out.continues = Some(range.clone()),
+                b"id" if parent == b"conversation" => self.out.continues = Some(range.clone()),
                 b"previous_response_id" | b"previous_interaction_id" if depth == 1 => {
                     self.out.previous_response = Some(range.clone());
-                    self.out.continues = Some(range.clone());
                 }
                 _ => {}
             }
@@ -381,6 +385,7 @@ impl<'j> SpanWalker<'j> {
             || match (self.frames.len(), key) {
                 (1, b"delta" | b"response" | b"thinking" | b"completion" | b"outputText" | b"generation") => true,
                 (2, b"content" | b"thinking") => *self.word(&frame.key) == *b"message",
+                (_, b"stringValue") => frame.zone != ContainerRule::Free && *self.word(&frame.key) == *b"partialArgs",
                 (_, b"text") => {
                     inside(b"choices") || inside(b"candidates") || inside(b"outputs") || inside(b"serverContent")
                 }
@@ -478,6 +483,7 @@ impl<'j> SpanWalker<'j> {
                 self.out.choices = fields::whole_number(value).unwrap_or_default().max(self.out.choices);
             }
             b"done" if depth == 1 && value == b"true" && self.events => self.out.ended.push(EndedChannels::All),
+            b"willContinue" if value == b"true" => self.frames.last_mut().into_iter().for_each(|f| f.goes_on = true),
             b"turnComplete" | b"generationComplete" if value == b"true" && self.events => {
                 self.out.ended.push(EndedChannels::All);
             }
@@ -628,6 +634,7 @@ impl<'j> SpanWalker<'j> {
             Some(list) if !list.object && frame.index == 0 => fnv1a(1, &list.count.to_le_bytes()),
             _ => fnv1a(frame.index, &self.word(&frame.key)),
         };
+        let is_argument = frame.object && *self.word(&frame.key) == *b"partialArgs";
         let choice = !root && matches!(&*self.word(&frame.key), b"choices" | b"candidates") && frame.object;
         let arguments = root && kind.ends_with(b"arguments.delta");
         if root && kind.ends_with(b"audio.delta") {
@@ -654,7 +661,7 @@ impl<'j> SpanWalker<'j> {
             let Some(channel) = &mut span.channel else { continue };
             // Ids are extended from the inside out: in the end each has the names and indices of the whole path.
             channel.id = fnv1a(channel.id, &span_place.to_le_bytes());
-            if choice || root && channel.group == 0 {
+            if channel.group == 0 && (choice || root || is_argument) {
                 channel.group = span_place;
             }
             if is_delta {
@@ -664,8 +671,8 @@ impl<'j> SpanWalker<'j> {
                 }
             }
         }
-        if frame.finished {
-            // A finish reason ends the texts of its choice.
+        if frame.finished || is_argument && !frame.goes_on {
+            // A finish reason ends the texts of its choice, and an argument those of its pieces.
             self.out.ended.push(if root { EndedChannels::All } else { EndedChannels::Group(span_place) });
         }
         // The texts of a complete response have ended one by one, and those of another lane go on.

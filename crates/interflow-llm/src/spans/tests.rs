@@ -327,6 +327,7 @@ fn base64_text_files_are_treated_as_text() {
     for body in [
         json!({"contents": [{"parts": [{"inlineData": {"data": base64, "mimeType": "text/plain"}}]}]}),
         json!({"messages": [{"content": [{"document": {"source": {"bytes": base64}, "format": "txt", "name": "n"}}]}]}),
+        json!({"contents": [{"parts": [{"inlineData": {"data": base64, "mimeType": "application/yaml; charset=utf-8"}}]}]}),
         json!({"input": [{"content": [{"type": "input_file", "file_data": format!("data:text/csv;base64,{base64}")}]}]}),
     ] {
         let json = body.to_string();
@@ -345,6 +346,17 @@ fn request_facts_are_extracted() {
     assert_eq!(marked.continues, marked.previous_response);
     assert_eq!(&json[marked.continues.unwrap()], "r");
     assert_eq!(&json[marked.first_message.unwrap()], "{\"content\":\"first\"}");
+    for (json, continues) in [
+        (r#"{"previous_response_id":"r","conversation":"c"}"#, Some("r")),
+        (r#"{"conversation":{"id":"c"},"previous_response_id":"r"}"#, Some("r")),
+        (r#"{"previous_response_id":"r","conversation":{"id":"c"}}"#, Some("r")),
+        (r#"{"conversation":"c"}"#, Some("c")),
+        (r#"{"conversation":{"id":"c"}}"#, Some("c")),
+        (r#"{"id":"i","metadata":{"id":"c","conversation":"c"}}"#, None),
+    ] {
+        let continued = mark_body(json.as_bytes(), false).unwrap().continues;
+        assert_eq!(continued.map(|range| &json[range]), continues, "{json}");
+    }
     assert_eq!((marked.stream, marked.max_output, marked.text_bytes), (Some(true), Some(9), 11));
     let json = r#"{"input":"only","user":"u"}"#;
     let marked = mark_body(json.as_bytes(), false).unwrap();
@@ -474,6 +486,11 @@ fn deltas_of_every_provider_are_recognised() {
         (json!({"model": "m", "message": {"role": "assistant", "content": "a"}, "done": false}), vec!["a"]),
         (json!({"model": "m", "response": "a", "done": false}), vec!["a"]),
         (json!({"choices": [{"index": 0, "text": "a"}]}), vec!["a"]),
+        (
+            json!({"candidates": [{"content": {"parts": [{"functionCall": {"args": {"partialArgs": [{"stringValue": "b"}]},
+                "partialArgs": [{"jsonPath": "$.x", "stringValue": "a"}]}}]}}]}),
+            vec!["a"],
+        ),
         (json!({"type": "content-delta", "index": 0, "delta": {"message": {"content": {"text": "a"}}}}), vec!["a"]),
     ] {
         let found = channels(std::slice::from_ref(&event));

@@ -532,3 +532,117 @@ fn documents_that_a_reply_cites_reach_clients_that_can_show_them() {
     let chat = streamed(WireFormat::OpenAiChat, WireFormat::Anthropic, StreamFraming::Sse, stream.as_bytes());
     assert_eq!(chat.matches(": X-Interflow-Translation-Loss: citations\n\n").count(), 1, "{chat}");
 }
+
+#[test]
+fn calls_that_a_provider_answered_itself_are_left_out_of_a_history() {
+    let anthropic = json!({ "model": "m", "max_tokens": 99, "messages": [
+        { "role": "user", "content": "q" },
+        { "role": "assistant", "content": [
+            { "type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": { "query": "lost" } },
+            { "type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": [] },
+            { "type": "mcp_tool_use", "id": "mcptoolu_1", "name": "look", "server_name": "s", "input": {} },
+            { "type": "mcp_tool_result", "tool_use_id": "mcptoolu_1", "content": [{ "type": "text", "text": "lost" }] },
+            { "type": "text", "text": "It is 4." },
+        ] },
+        { "role": "user", "content": "thanks" },
+    ] });
+    let responses = json!({ "model": "m", "input": [
+        { "role": "user", "content": "q" },
+        { "type": "web_search_call", "id": "ws_1", "status": "completed", "action": { "type": "search", "query": "lost" } },
+        { "type": "code_interpreter_call", "id": "ci_1", "code": "lost", "container_id": "c" },
+        { "type": "file_search_call", "id": "fs_1", "queries": ["lost"] },
+        { "type": "image_generation_call", "id": "ig_1", "result": "lost" },
+        { "type": "mcp_call", "id": "mcp_1", "name": "look", "arguments": "{}", "output": "lost" },
+        { "type": "message", "role": "assistant", "content": [{ "type": "output_text", "text": "It is 4." }] },
+        { "role": "user", "content": "thanks" },
+    ] });
+    for (client, ask) in [(WireFormat::Anthropic, anthropic), (WireFormat::OpenAiResponses, responses)] {
+        for format in WireFormat::ALL.into_iter().filter(|format| *format != client) {
+            let (body, losses) = written(client, &target(format, "m"), ask.clone());
+            let text = body.to_string();
+            let is_kept = text.contains("It is 4.") && text.contains("thanks");
+            assert!(
+                is_kept && !["lost", "look", "web_search", "toolu"].iter().any(|word| text.contains(word)),
+                "{body}"
+            );
+            assert_eq!(losses, "provider_tool_calls", "{client:?} to {format:?}");
+        }
+    }
+    // The id of a client's own call may begin alike.
+    let call = json!({ "id": "mcp_1", "type": "function", "function": { "name": "look", "arguments": "{}" } });
+    let own = json!({ "model": "m", "messages": [
+        { "role": "user", "content": "q" },
+        { "role": "assistant", "tool_calls": [call] },
+        { "role": "tool", "tool_call_id": "mcp_1", "content": "kept" },
+    ] });
+    let (body, losses) = written(WireFormat::OpenAiChat, &target(WireFormat::Anthropic, "m"), own);
+    assert!(losses.is_empty() && body.to_string().contains("kept"), "{body}");
+}
+
+#[test]
+fn documents_of_one_title_have_names_of_their_own_that_last() {
+    let document = |title: &str| {
+        let source = json!({ "type": "text", "media_type": "text/plain", "data": "words" });
+        json!({ "type": "document", "title": title, "source": source })
+    };
+    fn names(body: &Value, out: &mut Vec<String>) {
+        match body {
+            Value::Object(members) => {
+                out.extend(body["document"]["name"].as_str().map(str::to_owned));
+                members.values().for_each(|inner| names(inner, out));
+            }
+            Value::Array(all) => all.iter().for_each(|inner| names(inner, out)),
+            _ => {}
+        }
+    }
+    let mut messages = vec![
+        json!({ "role": "user", "content": [document("Report"), document("Report"), document("Report-2")] }),
+        json!({ "role": "assistant", "content": [{ "type": "tool_use", "id": "t", "name": "f", "input": {} }] }),
+        json!({ "role": "user", "content": [{ "type": "tool_result", "tool_use_id": "t", "content": [document("Report")] }] }),
+    ];
+    let mut expected = vec!["Report", "Report-1", "Report-2", "Report-3"];
+    for _ in 0..2 {
+        let ask = json!({ "model": "m", "max_tokens": 99, "messages": messages });
+        let (body, _) = written(WireFormat::Anthropic, &target(WireFormat::Bedrock, "anthropic.claude"), ask);
+        let mut found = Vec::new();
+        names(&body["messages"], &mut found);
+        assert_eq!(found, expected);
+        messages.push(json!({ "role": "assistant", "content": "ok" }));
+        messages.push(json!({ "role": "user", "content": [document("Report")] }));
+        expected.push("Report-4");
+    }
+}
+
+#[test]
+fn documents_in_results_are_named_where_an_api_has_none() {
+    let result = json!({ "functionResponse": { "name": "f", "response": { "output": "see" },
+        "parts": [{ "inlineData": { "mimeType": "application/pdf", "data": "QUJD" } }] } });
+    let ask = json!({ "contents": [
+        { "role": "model", "parts": [{ "functionCall": { "name": "f", "args": {} } }] },
+        { "role": "user", "parts": [result] },
+    ] });
+    for (format, is_lost) in [(WireFormat::Anthropic, false), (WireFormat::Cohere, true), (WireFormat::Ollama, true)] {
+        let (body, losses) = written(WireFormat::Gemini, &target(format, "m"), ask.clone());
+        assert_eq!(losses.contains("tool_result.document"), is_lost, "{losses}");
+        assert_eq!(body.to_string().contains("QUJD"), !is_lost, "{body}");
+    }
+}
+
+#[test]
+fn many_results_of_google_find_their_calls() {
+    let n = 60_000;
+    let call = |i: usize| json!({ "functionCall": { "id": format!("c{i}"), "name": format!("f{i}"), "args": {} } });
+    // Half of them name the call.
+    let result = |i: usize| match i % 2 {
+        0 => json!({ "functionResponse": { "id": format!("c{i}"), "name": "f", "response": { "output": "r" } } }),
+        _ => json!({ "functionResponse": { "name": format!("f{i}"), "response": { "output": "r" } } }),
+    };
+    let (calls, results): (Vec<_>, Vec<_>) = (0..n).map(|i| (call(i), result(n - 1 - i))).unzip();
+    let body = json!({ "contents": [{ "role": "model", "parts": calls }, { "role": "user", "parts": results }] });
+    let chat = ChatRequest::parse(WireFormat::Gemini, body).unwrap();
+    let ids = chat.request.messages[1].blocks.iter().map(|block| match block {
+        ContentBlock::ToolResult { id, .. } => id.clone(),
+        other => panic!("{other:?}"),
+    });
+    assert!(ids.eq((0..n).rev().map(|i| format!("c{i}"))), "each result has its call");
+}

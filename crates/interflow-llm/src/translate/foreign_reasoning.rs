@@ -72,7 +72,9 @@ pub fn without_foreign_reasoning(format: WireFormat, keeps: Keeps, body: &[u8]) 
     let edits = match format {
         WireFormat::Anthropic => edits_of_messages(body, keeps),
         WireFormat::Bedrock => edits_of_turns(body, ("messages", "content"), &is_foreign_in_converse),
-        WireFormat::Gemini => edits_of_turns(body, ("contents", "parts"), &|part| is_sealed(&part["thoughtSignature"])),
+        WireFormat::Gemini => edits_of_turns(body, ("contents", "parts"), &|part| {
+            is_sealed(&part["thoughtSignature"]) || is_sealed(&part["thought_signature"])
+        }),
         WireFormat::Interactions => edits_of_list(body, "input", &|step| is_sealed(&step["signature"])),
         WireFormat::OpenAiResponses => edits_of_input(body),
         WireFormat::OpenAiChat => edits_of_chat(body),

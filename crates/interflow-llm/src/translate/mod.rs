@@ -308,10 +308,18 @@ pub fn parse_reply(format: WireFormat, body: &[u8]) -> ModelReply {
         reply.stop = Some(DECLINED.to_owned());
     }
     json_answer::to_text(&mut reply);
-    // Calls of tools that the provider ran itself.
-    let is_own = |id: &str| ["srvtoolu_", "ws_", "ci_"].iter().any(|prefix| id.starts_with(prefix));
-    reply.blocks.retain(|block| !matches!(block, ContentBlock::ToolUse { id, .. } if is_own(id)));
+    reply.blocks.retain(|block| !is_of_provider(format, block));
     reply
+}
+
+/// Whether it is a call of a tool that the provider ran itself, or its result, by the id: no client can answer it, and no
+/// other API has such calls.
+fn is_of_provider(format: WireFormat, block: &ContentBlock) -> bool {
+    let (ContentBlock::ToolUse { id, .. } | ContentBlock::ToolResult { id, .. }) = block else { return false };
+    let begins = |prefixes: &[&str]| prefixes.iter().any(|prefix| id.starts_with(prefix));
+    // Elsewhere, a call of the client's own may begin like one of Responses.
+    begins(&["srvtoolu_", "mcptoolu_"])
+        || format == WireFormat::OpenAiResponses && begins(&["ws_", "ci_", "fs_", "ig_", "mcp_"])
 }
 
 /// A whole reply with its citations in blocks of their own, behind those that cite, where the API says which.
@@ -362,7 +370,7 @@ fn signed_reply(body: &[u8]) -> ModelReply {
 fn cohere_reply(mut body: Value) -> ModelReply {
     let usage = usage::summary_from_value(&body).usage;
     let id = body["id"].as_str().map(str::to_owned);
-    let stop = body["finish_reason"].as_str().map(str::to_owned);
+    let stop = body["finish_reason"].as_str().filter(|reason| !reason.is_empty()).map(str::to_owned);
     let mut message = take_value(&mut body, "message");
     // What the model says before it calls tools.
     let plan = message["tool_plan"].as_str().map(ContentBlock::text);

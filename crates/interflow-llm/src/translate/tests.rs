@@ -471,6 +471,20 @@ fn the_assistant_speaks_between_results_and_the_user_where_an_upstream_demands_i
 }
 
 #[test]
+fn a_finish_reason_without_a_word_ends_nothing() {
+    let text = |text: &str, finish: Option<&str>| chunk(json!({ "content": text }), finish);
+    let cut = text("a", Some("")) + &text("b", Some(""));
+    let events = chat_events(WireFormat::OpenAiChat, StreamFraming::Sse, cut.as_bytes());
+    assert!(matches!(events.last(), Some(ChatEvent::Error { .. })), "{events:?}");
+    let whole = cut + &text("c", Some("length"));
+    let events = chat_events(WireFormat::OpenAiChat, StreamFraming::Sse, whole.as_bytes());
+    assert!(events.ends_with(&[ChatEvent::Stop(StopReason::MaxTokens), ChatEvent::Done]), "{events:?}");
+    let gemini = "data: {\"candidates\":[{\"content\":{\"parts\":[{\"text\":\"a\"}]},\"finishReason\":\"\"}]}\n\n";
+    let events = chat_events(WireFormat::Gemini, StreamFraming::Sse, gemini.as_bytes());
+    assert!(matches!(events.last(), Some(ChatEvent::Error { .. })), "{events:?}");
+}
+
+#[test]
 fn a_stream_that_breaks_off_ends_with_an_error_and_not_as_if_complete() {
     let raw = chunk(json!({ "content": "so far" }), None);
     for (client, error, end) in [

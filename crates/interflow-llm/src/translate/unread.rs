@@ -67,7 +67,10 @@ pub(super) fn name_of_documents(blocks: &[ContentBlock], losses: &mut Losses) {
                     losses.add_if(loss, !file.details()[name].is_null());
                 }
             }
-            ContentBlock::ToolResult { content, .. } => name_of_documents(content, losses),
+            ContentBlock::ToolResult { content, .. } => {
+                losses.add_if("tool_result.document", content.iter().any(|b| matches!(b, ContentBlock::Document(_))));
+                name_of_documents(content, losses);
+            }
             _ => {}
         }
     }

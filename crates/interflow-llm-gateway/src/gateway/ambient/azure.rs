@@ -10,7 +10,7 @@ use interflow_llm::LlmUpstreamConfig;
 /// The scope of Azure's AI services, with which a token is requested if the configuration names none.
 const SCOPE: &str = "https://cognitiveservices.azure.com/.default";
 
-fn scope(options: &LlmUpstreamConfig) -> &str {
+pub(in crate::gateway) fn scope(options: &LlmUpstreamConfig) -> &str {
     options.scope.as_deref().unwrap_or(SCOPE)
 }
 

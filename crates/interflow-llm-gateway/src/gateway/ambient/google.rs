@@ -9,7 +9,7 @@ use super::super::access_token::{AccessToken, Fetched, account_request, parse_be
 use super::{Call, Environment, TokenEgress, lifetime, read_file};
 
 const SCOPE: &str = "https://www.googleapis.com/auth/cloud-platform";
-const TOKEN_URL: &str = "https://oauth2.googleapis.com/token";
+pub(in crate::gateway) const TOKEN_URL: &str = "https://oauth2.googleapis.com/token";
 
 /// A user's credentials, as written by `gcloud auth application-default login`: a refresh token (RFC 6749 6).
 #[derive(Deserialize)]

@@ -17,6 +17,8 @@ use serde_json::Value;
 use super::access_token::{Fetched, parse_bearer, without_token};
 use super::upstream::parse_target;
 use crate::environment;
+pub(super) use azure::scope as azure_scope;
+pub(super) use google::TOKEN_URL as GOOGLE_TOKEN_URL;
 use interflow_llm::{CredentialsMode, LlmUpstreamConfig, Provider};
 
 /// Maximum size of a token endpoint's response; tokens have a few kilobytes.

@@ -157,7 +157,7 @@ fn is_end(name: Option<&str>, value: &Value) -> bool {
         || name == Some("messageStop")
         || value["done"] == true
         || value["is_finished"] == true
-        || value["candidates"].as_array().is_some_and(|all| all.iter().any(|c| c["finishReason"].is_string()))
+        || value["candidates"].as_array().is_some_and(|all| all.iter().any(|c| c["finishReason"].as_str() > Some("")))
 }
 
 /// Whether a response, or an event of it, says that it failed, or that the provider's filter stopped it.
@@ -215,6 +215,7 @@ mod tests {
             ("data: {\"type\":\"response.completed\",\"response\":{\"error\":null}}\n\n".to_owned(), true),
             ("data: {\"type\":\"response.failed\",\"response\":{}}\n\n".to_owned(), false),
             ("data: {\"candidates\":[{\"finishReason\":\"STOP\"}]}\n\n".to_owned(), true),
+            ("data: {\"candidates\":[{\"finishReason\":\"\"}]}\n\n".to_owned(), false),
         ] {
             assert_eq!(is_repeatable(StreamFraming::Sse, body.as_bytes()), expected, "{body}");
         }

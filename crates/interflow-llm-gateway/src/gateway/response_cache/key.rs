@@ -16,16 +16,10 @@ use crate::limits::KeyContext;
 use crate::redaction::HashedParts;
 
 /// Header fields that change the meaning of a request.
-const MEANINGFUL_HEADERS: [&str; 8] = [
-    "anthropic-version",
-    "anthropic-beta",
-    "anthropic-workspace-id",
-    "anthropic-user-profile-id",
-    "openai-beta",
-    "openai-organization",
-    "openai-project",
-    "x-goog-user-project",
-];
+const MEANINGFUL_HEADERS: &str = "anthropic-version anthropic-beta anthropic-workspace-id anthropic-user-profile-id \
+    openai-beta openai-organization openai-project x-goog-user-project x-policy-id \
+    x-amzn-bedrock-guardrailidentifier x-amzn-bedrock-guardrailversion x-amzn-bedrock-trace \
+    x-amzn-bedrock-performanceconfig-latency x-amzn-bedrock-service-tier";
 
 /// The name of a response in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -69,7 +63,7 @@ impl CacheSecrets {
         add(parts.call.model.as_deref().unwrap_or_default().as_bytes());
         add(parts.head.method.as_str().as_bytes());
         add(parts.head.url.path.as_bytes());
-        for name in MEANINGFUL_HEADERS {
+        for name in MEANINGFUL_HEADERS.split(' ') {
             let values: Vec<&[u8]> = parts.head.headers.get_all(name).collect();
             add(&(values.len() as u64).to_le_bytes());
             values.into_iter().for_each(&mut add);
@@ -175,6 +169,10 @@ struct RequestFields {
     background: Option<Value>,
     conversation: Option<Value>,
     previous_response_id: Option<Value>,
+    previous_interaction_id: Option<Value>,
+    agent: Option<Value>,
+    environment: Option<Value>,
+    continuation_token: Option<Value>,
     container: Option<Value>,
     #[serde(rename = "generationConfig")]
     generation: Value,
@@ -194,12 +192,15 @@ impl RequestFacts {
         };
         let tools =
             [&fields.tools, &fields.functions, &fields.tool_config, &fields.web_search_options, &fields.mcp_servers];
-        let state = [&fields.background, &fields.conversation, &fields.previous_response_id, &fields.container];
+        let state = [
+            [&fields.background, &fields.conversation, &fields.previous_response_id, &fields.container],
+            [&fields.previous_interaction_id, &fields.agent, &fields.environment, &fields.continuation_token],
+        ];
         let inner = [&fields.generation, &fields.inference, &fields.options];
         let temperature = fields.temperature.as_ref().and_then(Value::as_f64);
         Some(Self {
             has_tools: tools.into_iter().any(is_set),
-            has_state: state.into_iter().any(is_set),
+            has_state: state.into_iter().flatten().any(is_set),
             temperature: temperature.or_else(|| inner.iter().find_map(|object| object["temperature"].as_f64())),
         })
     }
@@ -238,6 +239,10 @@ mod tests {
             (r#"{"generationConfig":{"temperature":0.0}}"#, false, false, true),
             (r#"{"previous_response_id":"r1"}"#, false, true, false),
             (r#"{"background":false,"conversation":null}"#, false, false, false),
+            (r#"{"previous_interaction_id":"i1"}"#, false, true, false),
+            (r#"{"agent":"a"}"#, false, true, false),
+            (r#"{"environment":{"id":"e"}}"#, false, true, false),
+            (r#"{"continuation_token":"t"}"#, false, true, false),
         ] {
             let facts = facts(body).unwrap();
             assert_eq!((facts.has_tools, facts.has_state), (tools, state), "{body}");

@@ -4,13 +4,14 @@
 use std::fmt;
 
 use bytes::Bytes;
+use interflow_llm::otlp::conversation_id;
 use interflow_types::{Flow, RequestHead};
 use serde::Deserialize;
 use serde::de::{IgnoredAny, SeqAccess, Visitor};
 use serde_json::Value;
 
 use crate::credentials::lasting_identity;
-use crate::redaction::{HashedParts, SESSION_HEADERS};
+use crate::redaction::HashedParts;
 
 /// What a request is assigned by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,8 +26,8 @@ impl Affinity {
     /// The session: by a header field, the body's session id, or its first messages. `body` is decoded JSON.
     pub fn of_session(flow: &Flow, head: &RequestHead, body: &Bytes) -> Self {
         let mut parts = parts_of_user(flow, head);
-        match SESSION_HEADERS.iter().find_map(|name| head.headers.get(name)) {
-            Some(named) => parts.add(named),
+        match conversation_id(&head.headers) {
+            Some(named) => parts.add(named.as_bytes()),
             None => parts.add(&session_in_body(body)),
         }
         Self::of_parts(parts)

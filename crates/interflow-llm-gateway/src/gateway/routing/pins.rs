@@ -9,10 +9,11 @@ use interflow_limits::KeyContext;
 use interflow_llm::event_stream::ResponseForm;
 use interflow_llm::parsed_event::ParsedEvent;
 use interflow_llm::usage::UsageReader;
-use interflow_types::{Body, ByteStr, Flow, Headers};
+use interflow_types::{Body, ByteStr, Flow, Headers, percent};
 use parking_lot::Mutex;
 
 use crate::exchange::response::stream::{self, EventObserver, ReadEnd};
+use crate::gateway::LlmUpstream;
 
 /// The deployments of the latest responses, in this process. They outlive a reload.
 #[derive(Default)]
@@ -49,11 +50,21 @@ impl ResponseOwner {
         let key = flow.extension::<KeyContext>().and_then(|context| context.key.as_ref());
         Self(key.map(|key| Arc::clone(&key.id)).or_else(|| flow.user.clone()))
     }
+
+    /// Whether the upstream may not tell this client from others, whose requests have the same key.
+    pub fn shares(&self, upstream: &LlmUpstream) -> bool {
+        self.0.is_some() || upstream.has_key()
+    }
 }
 
-/// The response that a path names (`/v1/responses/ID`).
-pub(crate) fn response_in_path(path: &str) -> Option<&str> {
-    ["/responses/", "/interactions/"].iter().find_map(|list| path.split_once(list)?.1.split('/').next())
+/// The response or conversation that a path names (`/v1/responses/ID`), as a server reads it: decoded, and maybe without
+/// regard to case.
+pub(crate) fn response_in_path(path: &str) -> Option<String> {
+    let path = percent::decoded_lossy(path.split('?').next()?);
+    let lower = path.to_ascii_lowercase();
+    let lists = ["/responses/", "/interactions/", "/conversations/"];
+    let at = lists.iter().find_map(|list| Some(lower.rfind(list)? + list.len()))?;
+    path.get(at..)?.split('/').next().map(str::to_owned)
 }
 
 impl ResponsePins {
@@ -117,6 +128,22 @@ mod tests {
 
     fn pin(name: &str) -> Pin {
         Pin { deployment: name.into(), upstream: name.into(), owner: ResponseOwner::default() }
+    }
+
+    #[test]
+    fn a_response_is_found_in_every_spelling_of_its_path() {
+        for path in [
+            "/v1/responses/resp_7",
+            "/v1/responses/resp%5F7/input_items?limit=1",
+            "/V1/Responses/resp_7/",
+            "/v1/%72esponses%2Fresp_7",
+            "/responses/v1/responses/resp_7/cancel",
+            "/v1beta/interactions/resp_7",
+            "/v1/conversations/resp_7/items",
+        ] {
+            assert_eq!(response_in_path(path).as_deref(), Some("resp_7"), "{path}");
+        }
+        assert_eq!(response_in_path("/v1/responses?at=/responses/resp_7"), None);
     }
 
     #[test]

@@ -182,11 +182,14 @@ impl EventTranslator {
         self.tool_input(index, &if input.is_null() { NO_ARGUMENTS.to_owned() } else { input.to_string() });
     }
 
+    /// The reply stops for this reason. Some servers have an empty one until it does.
     fn stop(&mut self, name: &str) {
         if let Some(message) = failure_message(name) {
             return self.fail(name, message);
         }
-        self.stopped = Some(StopReason::from_name(name));
+        if !name.is_empty() {
+            self.stopped = Some(StopReason::from_name(name));
+        }
     }
 
     fn end(&mut self) {

@@ -39,9 +39,7 @@ impl EventTranslator {
                 }
                 self.tool_input(at as u64, &take_string(&mut function, "arguments"));
             }
-            if let Some(reason) = choice["finish_reason"].as_str() {
-                self.stop(reason);
-            }
+            self.stop(choice["finish_reason"].as_str().unwrap_or_default());
         }
     }
 

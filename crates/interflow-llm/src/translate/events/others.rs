@@ -43,7 +43,7 @@ impl EventTranslator {
             }
             "content_block_stop" => self.out.push(ChatEvent::BlockEnd),
             "message_delta" => {
-                if let Some(reason) = event["delta"]["stop_reason"].as_str() {
+                if let Some(reason) = event["delta"]["stop_reason"].as_str().filter(|reason| !reason.is_empty()) {
                     self.stopped = Some(match StopReason::from_name(reason) {
                         StopReason::StopSequence(_) => {
                             StopReason::StopSequence(event["delta"]["stop_sequence"].as_str().map(str::to_owned))
@@ -78,9 +78,7 @@ impl EventTranslator {
                 self.text(part["text"].as_str());
             }
         }
-        if let Some(reason) = candidate["finishReason"].as_str() {
-            self.stop(reason);
-        }
+        self.stop(candidate["finishReason"].as_str().unwrap_or_default());
     }
 
     pub(super) fn converse(&mut self, name: &str, event: &mut Value) {

@@ -1,5 +1,7 @@
 //! Writes requests of Bedrock's Converse.
 
+use std::collections::HashSet;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
@@ -24,6 +26,8 @@ pub fn write(chat: &ChatRequest, target: &Target<'_>, rules: &ModelRules, losses
     let turns = chat.turns_from_user(losses);
     let mut messages: Vec<Value> = turns.iter().filter_map(|turn| message(chat, turn, target, losses)).collect();
     join_roles(&mut messages, "content");
+    let mut names = HashSet::new();
+    messages.iter_mut().for_each(|message| name_apart(&mut message["content"], &mut names));
     let thinking =
         if claude { ClaudeThinking::new(chat, &turns, target, rules, losses) } else { ClaudeThinking::default() };
     let thinks = thinking.thinks;
@@ -229,6 +233,20 @@ fn block(chat: &ChatRequest, block: &ContentBlock, claude: bool, losses: &mut Lo
         ContentBlock::Other { kind, .. } => return left_out(losses, kind),
         ContentBlock::Error { .. } => return None,
     })
+}
+
+/// Gives each document a name of its own, as the API demands: in the order of the history, so that those of earlier turns
+/// keep theirs.
+fn name_apart(content: &mut Value, names: &mut HashSet<String>) {
+    for block in content.as_array_mut().into_iter().flatten() {
+        if let Some(Value::String(name)) = block.pointer_mut("/document/name") {
+            while !names.insert(name.clone()) {
+                *name = format!("{name}-{}", names.len());
+            }
+        } else if let Some(inner) = block.pointer_mut("/toolResult/content") {
+            name_apart(inner, names);
+        }
+    }
 }
 
 fn document(file: &Attachment, losses: &mut Losses) -> Option<Value> {

@@ -167,7 +167,6 @@ fn user(turn: &Turn<'_>, id_length: usize, losses: &mut Losses, out: &mut Vec<Va
                     text.push_str(if text.is_empty() { "The image follows." } else { "\nThe image follows." });
                     parts.extend(images(content).filter_map(|image| image_part(image, losses)));
                 }
-                losses.add_if("tool_result.document", content.iter().any(|b| matches!(b, ContentBlock::Document(_))));
                 out.push(json!({ "role": "tool", "tool_call_id": id, "content": text }));
             }
             ContentBlock::Text { text } => parts.push(json!({ "type": "text", "text": text })),

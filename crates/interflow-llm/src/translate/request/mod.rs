@@ -12,7 +12,7 @@ mod options;
 mod responses;
 
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::{HashMap, VecDeque};
 use std::sync::LazyLock;
 
 use serde_json::{Map, Value, json};
@@ -22,7 +22,7 @@ use super::citations::detach;
 use super::foreign_reasoning::{ANTHROPIC_MARK, OPENAI_MARK, has_mark, opened, unsigned};
 use super::settings::{Settings, ToolChoice, to_json_schema};
 use super::unread::CITATIONS;
-use super::{Losses, WireFormat, unread};
+use super::{Losses, WireFormat, is_of_provider, unread};
 use crate::Provider;
 use crate::message::{
     Attachment, Carried, ChatMessage, ContentBlock, MessageRole, ModelRequest, SEARCH_RESULT, ToolDefinition, joined,
@@ -114,6 +114,7 @@ impl ChatRequest {
     /// The body for an upstream, and what it lacks.
     pub fn write(&self, target: &Target<'_>) -> (Value, Losses) {
         let mut losses = self.losses.clone();
+        losses.add_if("provider_tool_calls", self.blocks().any(|block| is_of_provider(self.client, block)));
         losses.add_if("cache_control", !self.cache_marks.is_empty() && target.format != WireFormat::Bedrock);
         let has_details =
             matches!(target.format, WireFormat::OpenAiChat | WireFormat::OpenAiResponses | WireFormat::Mistral);
@@ -176,7 +177,8 @@ impl ChatRequest {
     fn turns(&self) -> Vec<Turn<'_>> {
         let mut turns: Vec<Turn<'_>> = Vec::new();
         for (m, message) in self.request.messages.iter().enumerate() {
-            let blocks = message.blocks.iter().enumerate().filter(|(_, b)| !is_blank(b));
+            let is_kept = |b: &ContentBlock| !is_blank(b) && !is_of_provider(self.client, b);
+            let blocks = message.blocks.iter().enumerate().filter(|(_, b)| is_kept(b));
             if blocks.clone().next().is_none() {
                 continue;
             }
@@ -339,7 +341,7 @@ impl ChatRequest {
 /// calls without ids, which results belong to by the tool's name, in order. Other APIs refuse a second result of a call,
 /// which Gemini CLI sends when it resumes.
 fn from_google(request: &mut ModelRequest) {
-    let (mut at, mut pending, mut answered) = (0, Vec::<(String, String)>::new(), HashSet::new());
+    let (mut at, mut by_name, mut open) = (0, HashMap::<String, VecDeque<String>>::new(), HashMap::new());
     for message in &mut request.messages {
         message.blocks.retain_mut(|block| {
             at += 1;
@@ -351,13 +353,16 @@ fn from_google(request: &mut ModelRequest) {
                     if id.is_empty() {
                         *id = format!("call_{}", at - 1);
                     }
-                    pending.push((name.clone(), id.clone()));
+                    by_name.entry(name.clone()).or_default().push_back(id.clone());
+                    *open.entry(id.clone()).or_default() += 1;
                 }
                 ContentBlock::ToolResult { id, name, .. } => {
-                    let fits = |(tool, call): &(String, String)| if id.is_empty() { tool == name } else { call == id };
-                    let Some(call) = pending.iter().position(fits) else { return !answered.contains(id) };
-                    *id = pending.remove(call).1;
-                    answered.insert(id.clone());
+                    if let Some(calls) = by_name.get_mut(name).filter(|_| id.is_empty()) {
+                        // Some were answered by their ids.
+                        let mut calls = std::iter::from_fn(|| calls.pop_front());
+                        *id = calls.find(|call| open.get(call).is_some_and(|n| *n > 0)).unwrap_or_default();
+                    }
+                    return open.get_mut(id).is_none_or(|n: &mut usize| std::mem::replace(n, n.saturating_sub(1)) > 0);
                 }
                 _ => {}
             }
@@ -456,7 +461,7 @@ fn is_blank(block: &ContentBlock) -> bool {
     }
 }
 
-type ToolNames = std::collections::HashMap<String, String>;
+type ToolNames = HashMap<String, String>;
 
 /// The name of each called tool by the call's id, for formats whose results name the tool.
 fn tool_names(turns: &[Turn<'_>]) -> ToolNames {
