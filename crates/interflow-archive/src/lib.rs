@@ -445,7 +445,6 @@ pub enum ImportError {
 
 impl ImportError {
     /// The error, after so many flows that are stored.
-    #[must_use]
     pub const fn after(mut self, flows: u64) -> Self {
         let (Self::Malformed { report, .. } | Self::Io { report, .. }) = &mut self;
         report.flows = flows;

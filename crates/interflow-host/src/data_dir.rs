@@ -111,7 +111,6 @@ impl DataDir {
 
     /// The same directory for a check of what a start would find: nothing is created in it, and a secret that does not
     /// exist yet is a passing one.
-    #[must_use]
     pub fn read_only(&self) -> Self {
         Self { path: self.path.clone(), is_read_only: true }
     }

@@ -97,7 +97,11 @@ impl UserService {
         } else if self.file.exists() {
             return Err(format!("{shown} was not written by Interflow: remove it first"));
         }
-        let words: Vec<_> = command.iter().map(|word| (self.manager.word)(word)).collect();
+        let mut words: Vec<_> = command.iter().map(|word| (self.manager.word)(word)).collect();
+        // systemd replaces variables in arguments only, not in the path of the program.
+        if let Some(program) = words.first_mut().filter(|_| self.manager.program == "systemctl") {
+            *program = program.replace("$$", "$");
+        }
         let text = self.manager.template.replace("COMMAND", words.join(" ").trim_end());
         let folder = self.file.parent().unwrap_or(&self.file);
         fs::create_dir_all(folder)

@@ -6,9 +6,11 @@ use std::time::{Duration, Instant};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures_util::{SinkExt, StreamExt};
-use interflow_rules::{OnFailure, RuleFileSource, RuleProgram, RuleRuntime, RulesConfig, simulate};
+use interflow_rules::{OnFailure, RecordedExchange, RuleFileSource, RuleProgram, RuleRuntime, RulesConfig, simulate};
 use interflow_testkit::StallingService;
-use interflow_types::{HttpClient, Request, Response, ResponseFuture, StatusCode};
+use interflow_types::{
+    Headers, HttpClient, Method, Request, Response, ResponseFuture, ResponseHead, Scheme, StatusCode, Url,
+};
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::Message;
 
@@ -382,24 +384,30 @@ fn invalid_service_definitions_are_refused() {
 
 #[tokio::test]
 async fn recordings_are_replayed_in_order() {
-    let entry = |method: &str, url: &str, sent: &str, status: u16, body: &str| {
-        json!({"request": {"method": method, "url": url, "postData": {"text": sent}},
-            "response": {"status": status, "headers": [{"name": "Date", "value": "Sun, 06 Nov 1994 08:49:37 GMT"},
-                {"name": "Expires", "value": "Sun, 06 Nov 1994 09:49:37 GMT"}, {"name": "Content-Encoding", "value": "gzip"}],
-                "content": {"text": body}}})
+    let entry = |path: &'static str, sent: &'static str, status: u16, body: &'static str| {
+        let head = ResponseHead::new(StatusCode::from_u16(status).unwrap())
+            .with_header("Date", "Sun, 06 Nov 1994 08:49:37 GMT")
+            .with_header("Expires", "Sun, 06 Nov 1994 09:49:37 GMT")
+            .with_header("Content-Encoding", "gzip");
+        let url = Url { scheme: Scheme::Http, authority: "a.test:80".parse().unwrap(), path: path.into() };
+        let (sent, body) = (sent.into(), body.into());
+        RecordedExchange { method: Method::POST, url, headers: Headers::new(), sent, head, body, at: None }
     };
-    let har = json!({"log": {"entries": [
-        entry("POST", "http://a.test/v1?x=1", "b", 200, "one"),
-        entry("POST", "http://a.test/v1?x=1", "b", 201, "two"),
-        entry("POST", "http://a.test/v1?x=2", "other", 202, "three"),
-    ]}});
+    let entries = vec![
+        entry("/v1?x=1", "b", 200, "one"),
+        entry("/v1?x=1", "b", 201, "two"),
+        entry("/v1?x=2", "other", 202, "three"),
+    ];
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("r.har");
-    std::fs::write(&file, format!("\u{feff}{har}")).unwrap();
+    std::fs::write(&file, "").unwrap();
     let replay = |more: Value| {
         let mut replay = json!({"file": file});
         replay.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        load(&json!({"rules": [{"then": [{"replay": replay}]}]}).to_string(), None).unwrap()
+        let text = json!({"rules": [{"then": [{"replay": replay}]}]}).to_string();
+        let around = Arc::new(RuleRuntime::default().with_recordings(Arc::new(Recorded(entries.clone()))));
+        let files = vec![RuleFileSource::from_text("r.yaml", text)];
+        RuleProgram::from_sources(files, &RulesConfig::default(), around).unwrap()
     };
     let p = replay(json!({"extra": "not_found"}));
     let first = run(&p, "b", "r").await;
@@ -417,16 +425,16 @@ async fn recordings_are_replayed_in_order() {
     assert!(load("rules: [{then: [{replay: /none.har}]}]", None).unwrap_err().contains("/none.har"));
 }
 
-/// Recordings without any exchange.
-struct NoExchanges;
+/// Recordings with these exchanges.
+struct Recorded(Vec<RecordedExchange>);
 
-impl interflow_rules::RecordingSource for NoExchanges {
-    fn archive(&self, _: &std::path::Path) -> Result<Vec<interflow_rules::RecordedExchange>, String> {
-        Ok(Vec::new())
+impl interflow_rules::RecordingSource for Recorded {
+    fn archive(&self, _: &std::path::Path) -> Result<Vec<RecordedExchange>, String> {
+        Ok(self.0.clone())
     }
 
-    fn flows(&self, _: &str) -> Result<Vec<interflow_rules::RecordedExchange>, String> {
-        Ok(Vec::new())
+    fn flows(&self, _: &str) -> Result<Vec<RecordedExchange>, String> {
+        Ok(self.0.clone())
     }
 }
 
@@ -435,7 +443,7 @@ fn rules_that_can_be_loaded_pass_the_check() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("session.mitm");
     std::fs::write(&file, "").unwrap();
-    let runtime = Arc::new(RuleRuntime::default().with_recordings(Arc::new(NoExchanges)));
+    let runtime = Arc::new(RuleRuntime::default().with_recordings(Arc::new(Recorded(Vec::new()))));
     let rules = interflow_rules::ActiveRules::new(&RulesConfig::default(), runtime).unwrap();
     for from in [json!(file), json!({"flows": "host:a"})] {
         let text = json!({"rules": [{"then": [{"replay": from}]}]}).to_string();

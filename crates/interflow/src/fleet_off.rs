@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use interflow_admin::metrics::sources::MetricsSource;
+use interflow_admin::metrics::MetricsSource;
 use interflow_admin::settings::SharedSettings;
 use interflow_admin::{ArchiveProgressFn, FleetPending, LastEditors, ReloadFn};
 use interflow_approvals::Approvals;

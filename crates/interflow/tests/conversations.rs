@@ -291,6 +291,12 @@ fn the_demo_holds_a_request_until_a_decision() {
         (&held["host"], &held["method"], held["url"].as_str().expect("a URL").ends_with("/reservations")),
         (&json!("warehouse"), &json!("POST"), true)
     );
+    let viewer = interflow(home.path(), &["tokens", "create", "--name", "v", "--role", "viewer"], "");
+    let viewer = String::from_utf8_lossy(&viewer.stdout).trim().to_owned();
+    let mut refused = Command::new(env!("CARGO_BIN_EXE_interflow"));
+    refused.args(["pending", "allow", "all"]).env("INTERFLOW_DATA_DIR", home.path()).env("INTERFLOW_TOKEN", viewer);
+    let refused = refused.output().expect("the binary runs");
+    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
     assert!(pending(&["allow", held["id"].as_str().expect("an id")]).status.success());
     let flows = |query: &str| {
         let out = interflow(home.path(), &["flows", "list", "--format", "jsonl", query], "");

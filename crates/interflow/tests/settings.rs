@@ -322,6 +322,7 @@ fn a_printed_configuration_has_no_secrets_and_is_refused_without_them() {
 #[test]
 fn output_that_cannot_be_written_is_a_failure() {
     let home = tempfile::tempdir().unwrap();
+    std::fs::write(home.path().join("text"), "To ann@example.com.\n").unwrap();
     for words in [
         &["config", "print"][..],
         &["config", "schema"],
@@ -332,6 +333,7 @@ fn output_that_cannot_be_written_is_a_failure() {
         &["help", "query"],
         &["media", "url", "http://a.test/x", "--base", "http://g.test/media"],
         &["ca", "show"],
+        &["redact", "text"],
     ] {
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
         let output = interflow(home.path(), words).stdout(full).output().unwrap();

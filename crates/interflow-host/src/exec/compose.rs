@@ -59,7 +59,7 @@ impl ComposeCommand {
         let own = file.0.display().to_string();
         let mut environment = Vec::new();
         let mut options = self.options.clone();
-        let names_files = options.iter().any(|o| ["-f", "--file"].contains(&o.as_str()) || o.starts_with("--file="));
+        let names_files = options.iter().any(|option| names_file(option));
         match env::var("COMPOSE_FILE") {
             // Options come before the variable, which comes before the files in the folder.
             Ok(files) if !names_files && !files.is_empty() => {
@@ -92,6 +92,11 @@ impl ComposeCommand {
         }
         Ok(services)
     }
+}
+
+/// Whether an option names a file of the project: `-f FILE`, `-fFILE`, `--file FILE` or `--file=FILE`.
+fn names_file(option: &str) -> bool {
+    option == "--file" || option.starts_with("--file=") || option.starts_with("-f")
 }
 
 /// The default files of the project, which is in this folder or in one above it.
@@ -139,6 +144,8 @@ mod tests {
         let parsed = ComposeCommand::parse(&words("docker compose -f a.yaml --dry-run -p x up -d web"), 2).unwrap();
         assert_eq!(parsed.options, words("-f a.yaml --dry-run -p x"));
         assert_eq!((parsed.program, parsed.rest), (words("docker compose"), words("up -d web")));
+        assert!(words("-f -fa.yaml -f=a.yaml --file --file=a.yaml").iter().all(|option| names_file(option)));
+        assert!(!words("a.yaml -p --profile --files-of").iter().any(|option| names_file(option)));
         for other in ["docker-compose down", "docker-compose", "docker-compose -f up"] {
             assert!(ComposeCommand::parse(&words(other), 1).is_err(), "{other}");
         }

@@ -112,9 +112,11 @@ fn chosen_network(options: &[String]) -> Option<&str> {
     let mut rest = options.iter().map(String::as_str);
     while let Some(option) = rest.next().filter(|o| o.starts_with('-') && *o != "--") {
         let (name, value) = option.split_once('=').map_or((option, None), |(name, value)| (name, Some(value)));
-        // `-it`: letters of flags without a value.
+        // `-it`: flags without a value.
         let letters = name.strip_prefix('-').filter(|letters| !letters.starts_with('-'));
-        let flag = letters.map_or_else(|| RUN_FLAGS.contains(&name), |l| l.chars().all(|c| "ditPq".contains(c)));
+        // The value of the next letter follows it at once, as in `-itp80:80`, or is the next option.
+        let is_flag = |letters: &str| letters.trim_start_matches(|c| "ditPq".contains(c)).chars().count() != 1;
+        let flag = letters.map_or_else(|| RUN_FLAGS.contains(&name), is_flag);
         let value = if value.is_some() || flag { value } else { rest.next() };
         if ["--network", "--net"].contains(&name) {
             chosen = value;
@@ -162,6 +164,9 @@ mod tests {
             ("-e A=1 -p 80:80 --net=host -d alpine", Some("host")),
             ("--name x --rm alpine curl --network y", None),
             ("-v --network:/x alpine", None),
+            ("-p8080:80 --network back alpine", Some("back")),
+            ("-itv/a:/b --net=host alpine", Some("host")),
+            ("-ite A=1 --network back alpine", Some("back")),
             ("--network one --network=two alpine", Some("two")),
         ] {
             assert_eq!(chosen_network(&words(options)), network, "{options}");

@@ -11,6 +11,7 @@ use std::net::SocketAddr;
 use std::process::Stdio;
 
 use interflow_types::percent;
+use interflow_types::secret_names::{mask_url, mask_urls};
 use tokio::process::{Child, Command};
 
 use crate::data_dir::{DataDir, connect_address};
@@ -86,17 +87,20 @@ async fn run_with(command: &[String], environment: &[(String, String)]) -> Resul
 /// Removes Interflow's secrets from the command's environment. It may be untrusted: it must not get the token of the
 /// instance that watches it.
 pub(crate) fn remove_secrets(command: &mut std::process::Command) {
-    for (name, _) in std::env::vars_os() {
-        if name.to_str().is_some_and(is_secret) {
+    for (name, value) in std::env::vars_os() {
+        if name.to_str().is_some_and(|name| is_secret(name, &value.to_string_lossy())) {
             command.env_remove(name);
         }
     }
 }
 
 /// Whether an environment variable holds a secret of Interflow that the command must not inherit.
-fn is_secret(name: &str) -> bool {
-    let secret = ["TOKEN", "PASSWORD", "SECRET", "KEY", "REDIS"];
-    name.starts_with("INTERFLOW_") && name.split('_').any(|word| secret.contains(&word.trim_end_matches('S')))
+fn is_secret(name: &str, value: &str) -> bool {
+    const WORDS: [&str; 6] = ["TOKEN", "PASSWORD", "SECRET", "KEY", "HEADER", "WEBHOOK"];
+    let is_named = || name.split('_').any(|word| WORDS.contains(&word.strip_suffix('S').unwrap_or(word)));
+    // URLs with credentials (`record.store`, `quota.shared.redis`), and tables, in which there may be keys.
+    let is_value = || mask_url(value) != value || mask_urls(value) != value || value.contains('{');
+    name.starts_with("INTERFLOW_") && (is_named() || is_value())
 }
 
 pub(crate) fn not_started(program: &str, e: &std::io::Error) -> CliError {
@@ -142,4 +146,34 @@ pub(crate) fn exit_code(status: std::process::ExitStatus) -> u8 {
         return CliExit::Signal.code().wrapping_add(signal as u8);
     }
     status.code().unwrap_or(1) as u8
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_secret;
+
+    #[test]
+    fn variables_with_secrets_are_told_by_name_or_value() {
+        for (name, value) in [
+            ("INTERFLOW_TOKEN", "x"),
+            ("INTERFLOW_REDACT_SECRET", "x"),
+            ("INTERFLOW_TELEMETRY_HEADERS", "x"),
+            ("INTERFLOW_QUOTA_ALERTS_WEBHOOKS", "x"),
+            ("INTERFLOW_RECORD_STORE", "postgres://interflow:word@db/flows"),
+            ("INTERFLOW_QUOTA_SHARED_REDIS", "redis://:word@cache:6379"),
+            ("INTERFLOW_UPSTREAM_PROXY", "[{ url = \"http://proxy.corp:3128\" }]"),
+            ("INTERFLOW_LLM_PROVIDER", "{ openai = { api_key = \"word\" } }"),
+        ] {
+            assert!(is_secret(name, value), "{name}={value}");
+        }
+        for (name, value) in [
+            ("INTERFLOW_LOG", "warn"),
+            ("INTERFLOW_DATA_DIR", "/home/ann/.local/share/interflow"),
+            ("INTERFLOW_PROXY_LISTEN", "[\"127.0.0.1:7070\"]"),
+            ("INTERFLOW_QUOTA_SHARED_REDIS", "redis://cache:6379"),
+            ("OPENAI_API_KEY", "x"),
+        ] {
+            assert!(!is_secret(name, value), "{name}={value}");
+        }
+    }
 }

@@ -8,6 +8,8 @@ use interflow_store::{FlowStore, FlowSummary, ListOptions, ListOrder};
 use interflow_types::units::pluralize;
 use interflow_types::{ErrorKind, Passthrough, Timestamp};
 
+use crate::data_dir::shell_argument;
+
 #[derive(Default)]
 struct HostSummary {
     flows: u64,
@@ -57,7 +59,7 @@ pub fn print(store: &dyn FlowStore, began: Timestamp, aside: Option<&Path>, comm
         let yellow = anstyle::AnsiColor::Yellow.on_default().bold();
         crate::errln!("{yellow}  {warning}{yellow:#}");
     }
-    let variable = aside.map(|dir| format!("INTERFLOW_RECORD_DIR={} ", dir.display())).unwrap_or_default();
+    let variable = aside.map(|dir| format!("INTERFLOW_RECORD_DIR={} ", shell_argument(dir))).unwrap_or_default();
     let them = if flows.len() == 1 { "it" } else { "them" };
     crate::errln!("{dim}  {variable}{command} flows list shows {them}{dim:#}");
 }

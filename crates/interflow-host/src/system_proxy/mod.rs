@@ -143,7 +143,8 @@ impl Drop for SystemProxyGuard {
 }
 
 fn notify_changed(commands: &SystemCommands, kept: &SavedSettings) {
-    if let Some(setting) = kept.settings.first() {
+    // Those of KDE, which has to be told, come last.
+    if let Some(setting) = kept.settings.last() {
         setting.place.notify_changed(commands);
     }
 }

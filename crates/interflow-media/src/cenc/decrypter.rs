@@ -95,14 +95,12 @@ impl CencDecrypter {
 
     /// Sets the file offset of the stream's first byte, which must be a box boundary. Only fragments with absolute
     /// offsets need it.
-    #[must_use]
     pub fn at_offset(mut self, offset: u64) -> Self {
         self.pos = offset;
         self
     }
 
     /// Sets the length of the stream: a box that would extend beyond its end is rejected at its start.
-    #[must_use]
     pub fn with_length(mut self, length: Option<u64>) -> Self {
         self.end = length.map(|length| self.pos.saturating_add(length));
         self

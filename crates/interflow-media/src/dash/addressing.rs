@@ -26,7 +26,6 @@ pub struct SegmentTimeline(Arc<str>);
 
 impl SegmentTimeline {
     /// Its runs. Runs without a duration are skipped; invalid numbers count as absent.
-    #[must_use]
     pub fn runs(&self) -> Vec<TimelineRun> {
         let mut text = Vec::with_capacity(self.0.len() / 24);
         for_each_element(&self.0, "S", |attributes| {
@@ -133,7 +132,6 @@ pub enum AddressingMode {
 
 impl SegmentAddressing {
     /// The addressing inside an element, which may contain an addressing element that extends the inherited one.
-    #[must_use]
     pub fn inherit(&self, element: &XmlElement<'_>) -> Self {
         let mut own = self.clone();
         // A level without such an element changes nothing.

@@ -61,12 +61,10 @@ impl<'a> XmlElement<'a> {
         self.children.iter().filter(move |c| c.name == name)
     }
 
-    #[must_use]
     pub fn new(name: &'a str) -> Self {
         Self { name, written: name, ..Self::default() }
     }
 
-    #[must_use]
     pub fn with(mut self, name: &'a str, value: impl Into<Cow<'a, str>>) -> Self {
         self.set(name, value);
         self

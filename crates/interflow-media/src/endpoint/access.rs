@@ -63,7 +63,6 @@ impl AuthorizedRequest {
 
     /// The same request with the cookies of a document, for what the document refers to. Its child URLs carry them
     /// sealed.
-    #[must_use]
     pub fn with_cookies(&self, cookies: &CookieJar) -> Self {
         let mut own = self.clone();
         own.params.set("cookies", cookies.to_text());

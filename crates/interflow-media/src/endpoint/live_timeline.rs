@@ -63,10 +63,8 @@ impl LiveTimelines {
         let over = periods.len().saturating_sub(MAX_TRACKS);
         periods.drain(..over);
         // A playlist without segments says nothing about their numbers.
-        let segments = match &*begins {
-            [] => former,
-            begins => begins.iter().enumerate().map(|(i, at)| (*at, first + i as u64)).collect(),
-        };
+        let numbered = begins.iter().enumerate().map(|(i, at)| (*at, first + i as u64));
+        let segments = if begins.is_empty() { former } else { numbered.collect() };
         histories.insert(track.to_owned(), TrackHistory { segments, periods });
         while histories.len() > MAX_TRACKS {
             histories.pop_front();

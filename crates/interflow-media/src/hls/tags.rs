@@ -18,7 +18,6 @@ pub fn lines(text: &[u8]) -> PlaylistLines<'_> {
 impl Iterator for PlaylistLines<'_> {
     type Item = PlaylistLine;
 
-    #[inline]
     fn next(&mut self) -> Option<PlaylistLine> {
         let rest = self.text.get(self.at..).filter(|r| !r.is_empty())?;
         let start = self.at;

@@ -163,7 +163,6 @@ impl BaseUrl {
     }
 
     /// With the credentials of the document's URL (`user:password@`).
-    #[must_use]
     pub fn with_userinfo(mut self, userinfo: Option<&str>) -> Self {
         for text in [&mut self.origin, &mut self.directory, &mut self.whole] {
             *text = with_userinfo(text, userinfo);

@@ -89,7 +89,6 @@ impl SegmentCache {
         Self { fetch, bounds, store: Arc::default(), disk: None }
     }
 
-    #[must_use]
     pub fn with_disk(self, disk: Option<Arc<DiskCache>>) -> Self {
         Self { disk, ..self }
     }

@@ -97,7 +97,6 @@ impl BodyContent {
     }
 
     /// The content with these messages of gRPC, which conditions consider too.
-    #[must_use]
     pub fn with_messages(mut self, messages: Option<Bytes>) -> Self {
         self.messages = messages;
         self
@@ -114,7 +113,6 @@ impl BodyContent {
     }
 
     /// The content after a text replaced [`text`](Self::text).
-    #[must_use]
     pub fn with_text(mut self, text: Bytes) -> Self {
         self.bytes = self.encode(text.clone());
         self.messages = None;

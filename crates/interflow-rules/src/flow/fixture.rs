@@ -113,7 +113,6 @@ impl FlowFixture {
         view
     }
 
-    #[must_use]
     /// Adds a text message of a stream.
     pub fn with_message(mut self, direction: Direction, text: impl Into<Bytes>) -> Self {
         self.messages.push(crate::flow::view::test_message(direction, interflow_types::MessageKind::Text, text.into()));

@@ -86,7 +86,6 @@ impl ConditionExpr {
         }
     }
 
-    #[must_use]
     #[allow(clippy::should_implement_trait)]
     pub fn not(self) -> Self {
         match self {

@@ -1,19 +1,12 @@
 //! Server replay: responses of an archive or of recorded flows, matched by request and served in order.
 
-use std::path::Path;
-
-use base64::Engine as _;
 use bytes::Bytes;
 use interflow_types::{Body, Headers, Method, RequestHead, Response, ResponseHead, Url};
 use parking_lot::Mutex;
-use serde_json::Value;
 
 use crate::params::{ReplayParams, ReplaySource, final_status};
 use crate::state::recording::{RecordedExchange, RecordingSource, ReplayIndex};
 use crate::text::url::parse_url;
-
-/// Maximum size of a recording in bytes: 1 GiB.
-const MAX_RECORDING_SIZE: u64 = 1 << 30;
 
 impl ReplayParams {
     /// Loads the recording, once.
@@ -117,10 +110,10 @@ fn refresh_dates(head: &mut ResponseHead, recorded: Option<i64>) {
 
 fn read_recording(from: &ReplaySource, recordings: Option<&dyn RecordingSource>) -> Result<ReplayIndex, String> {
     let entries = match (from, recordings) {
-        (ReplaySource::File(file), Some(recordings)) => {
-            recordings.archive(file).map_err(|e| format!("the recording {}: {e}", file.display()))?
+        (ReplaySource::File(file), recordings) => {
+            let read = recordings.map_or_else(|| Err("recordings are not read here".into()), |r| r.archive(file));
+            read.map_err(|e| format!("the recording {}: {e}", file.display()))?
         }
-        (ReplaySource::File(file), None) => read_har(file)?,
         (ReplaySource::Flows(query), recordings) => {
             interflow_query::Query::parse_strict(query).map_err(|e| format!("the query `{query}`, {e}"))?;
             match recordings {
@@ -135,57 +128,4 @@ fn read_recording(from: &ReplaySource, recordings: Option<&dyn RecordingSource>)
         }
     };
     Ok(ReplayIndex { used: Mutex::new(vec![false; entries.len()]), entries })
-}
-
-/// Reads HAR 1.2, for validation without a recording source.
-fn read_har(path: &Path) -> Result<Vec<RecordedExchange>, String> {
-    let failed = |e: String| format!("the recording {}: {e}", path.display());
-    let size = std::fs::metadata(path).map_err(|e| failed(e.to_string()))?.len();
-    if size > MAX_RECORDING_SIZE {
-        return Err(failed(format!("it has {size} bytes, and at most {MAX_RECORDING_SIZE} are read")));
-    }
-    let text = std::fs::read(path).map_err(|e| failed(e.to_string()))?;
-    let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&text);
-    let har: Value = serde_json::from_slice(text).map_err(|e| failed(format!("it is not a HAR file: {e}")))?;
-    let entries = har["log"]["entries"]
-        .as_array()
-        .ok_or_else(|| failed("it is not a HAR file: log.entries is missing".into()))?;
-    Ok(entries.iter().filter_map(read_har_entry).collect())
-}
-
-/// The fields of one side of an entry, without the pseudo-header fields that browsers export for HTTP/2.
-fn read_har_fields(list: &Value) -> Headers {
-    let mut headers = Headers::new();
-    for h in list.as_array().into_iter().flatten() {
-        if let (Some(name), Some(value)) = (h["name"].as_str(), h["value"].as_str())
-            && !name.starts_with(':')
-        {
-            let _ = headers.append(name, value);
-        }
-    }
-    headers
-}
-
-/// One entry; `None` if it has no final response, or is malformed.
-fn read_har_entry(e: &Value) -> Option<RecordedExchange> {
-    let (request, response) = (&e["request"], &e["response"]);
-    let status = u16::try_from(response["status"].as_u64()?).ok()?;
-    let mut head = ResponseHead::new(final_status(status).ok()?);
-    head.headers = read_har_fields(&response["headers"]);
-    let content = &response["content"];
-    let text = content["text"].as_str().unwrap_or_default();
-    let body = if content["encoding"] == "base64" {
-        base64::engine::general_purpose::STANDARD.decode(text).ok()?.into()
-    } else {
-        Bytes::copy_from_slice(text.as_bytes())
-    };
-    Some(RecordedExchange {
-        method: Method::from_bytes(request["method"].as_str()?.as_bytes()).ok()?,
-        url: parse_url(request["url"].as_str()?).ok()?,
-        headers: read_har_fields(&request["headers"]),
-        sent: Bytes::copy_from_slice(request["postData"]["text"].as_str().unwrap_or_default().as_bytes()),
-        head,
-        body,
-        at: None,
-    })
 }

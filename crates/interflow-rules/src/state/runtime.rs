@@ -85,29 +85,24 @@ impl RuleRuntime {
         }
     }
 
-    #[must_use]
     pub fn with_recordings(self, recordings: Arc<dyn RecordingSource>) -> Self {
         Self { recordings: Some(recordings), ..self }
     }
 
-    #[must_use]
     pub fn with_capabilities(self, means: Arc<dyn RuleCapabilities>) -> Self {
         Self { capabilities: Some(means), ..self }
     }
 
     /// Keeps rules away from these files.
-    #[must_use]
     pub fn with_private_files(self, private_files: PrivateFiles) -> Self {
         Self { private_files, ..self }
     }
 
-    #[must_use]
     pub fn with_tls_connector(self, opener: Arc<dyn TlsConnector>) -> Self {
         Self { tls_connector: Some(opener), ..self }
     }
 
     /// Reads files of these formats, too; the first that recognizes a file converts it.
-    #[must_use]
     pub fn with_formats(self, formats: Vec<Arc<dyn RuleFormat>>) -> Self {
         Self { formats, ..self }
     }

@@ -93,16 +93,20 @@ pub enum ShellKind {
     Powershell,
 }
 
-pub fn run(command: &CaCommand, home: &DataDir) -> Result<()> {
+pub fn run(command: &CaCommand, home: impl FnOnce() -> Result<DataDir>) -> Result<()> {
+    // Needs neither the configuration nor the data directory.
+    if let CaCommand::Create { folder } = command {
+        let ca = CertificateAuthority::create(folder).map_err(|e| e.to_string())?;
+        interflow_host::outln!("New CA: {}\nIts files are in {}.", ca.name(), folder.display());
+        return Ok(());
+    }
+    let home = &home()?;
     home.create()?;
     let ca = || CertificateAuthority::open_or_create(&home.ca()).map_err(|e| e.to_string());
     match command {
         CaCommand::Show(format) => show(&ca()?, home, format)?,
         CaCommand::Export { format, output } => export(&ca()?, *format, output.as_deref())?,
-        CaCommand::Create { folder } => {
-            let ca = CertificateAuthority::create(folder).map_err(|e| e.to_string())?;
-            interflow_host::outln!("New CA: {}\nIts files are in {}.", ca.name(), folder.display());
-        }
+        CaCommand::Create { .. } => {}
         CaCommand::Rotate { from, yes } => rotate(home, from.as_deref(), *yes)?,
         CaCommand::Retry { host } => retry(home, host.as_deref())?,
         CaCommand::TrustEnv { shell } => {
@@ -205,7 +209,8 @@ fn export(ca: &CertificateAuthority, format: CaFormat, output: Option<&Path>) ->
 fn trust_env(home: &DataDir, shell: ShellKind) -> Result<()> {
     let trust = exec::TrustFiles::write(home)?;
     for (name, path) in exec::trust_variables(&trust) {
-        let path = path.display();
+        let quote = if matches!(shell, ShellKind::Powershell) { "''" } else { r"'\''" };
+        let path = path.display().to_string().replace('\'', quote);
         match shell {
             ShellKind::Sh => interflow_host::outln!("export {name}='{path}'"),
             ShellKind::Fish => interflow_host::outln!("set -gx {name} '{path}'"),

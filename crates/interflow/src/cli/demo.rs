@@ -11,6 +11,7 @@ use interflow_demo::client::DemoEndpoints;
 use interflow_demo::media_demo::MediaDemo;
 use interflow_demo::origins::Origins;
 use interflow_demo::round;
+use interflow_files::create_private_dir;
 use interflow_host::data_dir::DataDir;
 #[cfg(feature = "media")]
 use interflow_media::endpoint::LinkRequest;
@@ -232,14 +233,14 @@ fn is_in_use(folder: &Path) -> bool {
 
 impl DemoFolder {
     fn kept(folder: &Path) -> Result<Self> {
-        fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+        create_private_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
         Ok(Self { folder: folder.to_owned(), passing: false })
     }
 
     fn temporary() -> Result<Self> {
         let name = format!("interflow-demo-{}-{}", std::process::id(), interflow_types::Timestamp::now().micros());
         let folder = std::env::temp_dir().join(name);
-        fs::create_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+        create_private_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
         Ok(Self { folder, passing: true })
     }
 }

@@ -234,7 +234,7 @@ pub fn dispatch(cli: Cli) -> Result<()> {
         CliCommand::Media(command) => media::run(&command, config_and_home),
         CliCommand::Mcp(args) => config_and_home().and_then(|(config, home)| mcp::run(&args, &config, &home)),
         CliCommand::Import(command) => import::run(&command, config_and_home),
-        CliCommand::Ca(command) => ca::run(&command, &home()?),
+        CliCommand::Ca(command) => ca::run(&command, home),
         CliCommand::SystemProxy(command) => system_proxy::run(&command, &home()?),
         CliCommand::Service(command) => service::run(&command, &file, &home()?),
         CliCommand::Doctor(format) => config_and_home().and_then(|(config, home)| doctor::run(&format, &config, &home)),

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use interflow_redact::{Policy, RedactionSession, Redactor};
 
+use crate::cli::output::ignore_broken_pipe;
 use crate::{CliError, Result};
 
 /// Maximum document size; the document is held in memory.
@@ -36,15 +37,13 @@ pub fn run(args: &RedactArgs) -> Result<()> {
         .redact_document(&document, &mut session)
         .map_err(|e| CliError::Failed(format!("{}: {e}", name(args.file.as_deref()))))?;
     let mut out = interflow_host::terminal::data_stdout();
-    // Write errors are ignored: the reader may have closed the pipe (`head`).
-    let _ = if args.explain {
+    ignore_broken_pipe(if args.explain {
         let explanation = redactor.explain(format, &redaction.spans);
         let text = serde_json::to_string_pretty(&explanation).map_err(|e| e.to_string())?;
         writeln!(out, "{text}")
     } else {
         out.write_all(redaction.output.as_deref().unwrap_or(&document))
-    };
-    Ok(())
+    })
 }
 
 fn policy(path: &Path) -> Result<Policy> {

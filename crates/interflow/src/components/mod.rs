@@ -19,7 +19,7 @@ mod rules;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use interflow_admin::metrics::sources::MetricsSource;
+use interflow_admin::metrics::MetricsSource;
 use interflow_admin::metrics::table;
 use interflow_conversations::conversations::indexer::IndexerHandle;
 use interflow_host::data_dir::DataDir;

@@ -86,7 +86,8 @@ fn write(
     }
     if let Some(proxy) = running.engine.proxy_addresses().first().copied().map(data_dir::connect_address) {
         writeln!(out, "\nSend a request through it:\n")?;
-        writeln!(out, "  curl -x http://{proxy} --cacert '{}' https://example.com/\n", running.ca_file().display())?;
+        let ca = data_dir::shell_argument(&running.ca_file());
+        writeln!(out, "  curl -x http://{proxy} --cacert {ca} https://example.com/\n")?;
     }
     Ok(())
 }

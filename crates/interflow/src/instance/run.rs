@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use interflow_admin::identity::shared::SharedIdentity;
-use interflow_admin::metrics::sources::MetricsSource;
+use interflow_admin::metrics::MetricsSource;
 use interflow_admin::settings::SettingsEditor;
 use interflow_admin::{AdminDeps, AdminServer, FleetPending, LimitDeps, ReloadFn};
 use interflow_conversations::conversations::indexer::IndexerHandle;

@@ -49,7 +49,6 @@ impl FileStamps {
     }
 
     /// Both.
-    #[must_use]
     pub fn and(mut self, other: &Self) -> Self {
         self.taken = self.taken.min(other.taken);
         self.files.extend(other.files.iter().map(|(path, stamp)| (path.clone(), stamp.clone())));

@@ -573,11 +573,26 @@ fn variables_of_kubernetes_are_ignored_and_unknown_ones_are_named_at_the_start()
     assert!(running.info["admin"].as_str().unwrap().starts_with("127.0.0.1:"), "{}", running.info);
 }
 
+#[cfg(unix)]
+#[test]
+fn the_shell_reads_the_variables_of_any_data_directory() {
+    let home = tempfile::tempdir().unwrap();
+    let odd = home.path().join("a b'c");
+    std::fs::create_dir(&odd).unwrap();
+    let lines = ok(&odd, &["ca", "trust-env"]);
+    let script = format!("{lines}\nprintf %s \"$SSL_CERT_FILE\"");
+    let (code, out, err) = read(&Command::new("sh").args(["-c", &script]).output().unwrap());
+    assert!(code == 0 && Path::new(&out).starts_with(&odd), "{out}{err}");
+}
+
 #[test]
 fn the_ca_of_the_configuration_takes_the_place_of_the_one_in_the_data_directory() {
     let home = tempfile::tempdir().unwrap();
     let own = ok(home.path(), &["ca", "export"]);
-    ok(home.path(), &["ca", "create", "shared"]);
+    // It needs no data directory, and no configuration.
+    let mut create = interflow(home.path(), &["ca", "create", "shared"]);
+    create.env("INTERFLOW_DATA_DIR", "/dev/null/none").env("INTERFLOW_CONFIG", "/dev/null/none.toml");
+    assert_eq!(read(&create.output().unwrap()).0, 0);
     let (code, _, err) = run(home.path(), &["ca", "create", "shared"]);
     assert!(code == 1 && err.contains("there is a CA in shared already"), "{err}");
     let shared = std::fs::read_to_string(home.path().join("shared/ca.pem")).unwrap();

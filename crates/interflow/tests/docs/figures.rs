@@ -85,11 +85,14 @@ fn pages_name_the_run_of_the_measurements_and_its_costs() {
     let soak = endurance["cases"].as_array().and_then(|cases| cases.iter().find(|case| case["name"] == "soak"));
     let samples = soak.and_then(|case| case["rows"][0]["samples"].as_array()).expect("samples");
     let soaked = samples.last().and_then(|sample| sample["flows"].as_f64()).expect("a number") / 1e6;
-    let readme = read("README.md");
-    let cell = |arm: &str, column: usize| {
-        let row = readme.lines().find(|line| line.starts_with(&format!("| {arm}"))).expect("a row of the table");
+    let (readme, by_task) = (read("README.md"), read("docs/explanation/performance.md"));
+    let cell_of = |text: &str, arm: &str, column: usize| {
+        let row = text.lines().find(|line| line.starts_with(&format!("| {arm}"))).expect("a row of the table");
         row.split('|').nth(column).expect("a cell").trim().to_owned()
     };
+    let cell = |arm: &str, column: usize| cell_of(&readme, arm, column);
+    let redaction = by_task.split("### Personal data taken out of a prompt").nth(1).expect("a table");
+    let [call, redacted] = ["Interflow |", "Interflow, redact |"].map(|arm| cell_of(redaction, arm, 3));
     let rate = |arm| cell(arm, 2).replace(',', "").parse::<f64>().expect("requests per second");
     let times = (rate("Interflow |") / rate("mitmdump ")).round();
     let (plain, recording) = (cell("Interflow |", 3), cell("Interflow, recording |", 3));
@@ -101,6 +104,17 @@ fn pages_name_the_run_of_the_measurements_and_its_costs() {
         (
             "docs/explanation/faq.md",
             format!("About {plain} of CPU time per intercepted request of 8 KiB, and {recording} with recording"),
+        ),
+        (
+            "docs/operations/running.md",
+            format!(
+                "| CPU | {plain} per intercepted request of 8 KiB, {recording} with recording; an LLM request costs {call}, \
+                 with redaction {redacted} ("
+            ),
+        ),
+        (
+            "docs/operations/running.md",
+            format!("| memory | {}, {} with recording;", cell("Interflow |", 5), cell("Interflow, recording |", 5)),
         ),
     ];
     require(&expected, "bench/results");

@@ -68,6 +68,34 @@ async fn gateway_error_responses_carry_the_request_id() {
 }
 
 #[tokio::test]
+async fn a_virtual_key_in_two_places_is_sent_to_no_provider() {
+    let home = Home::new().await;
+    let provider = Origin::http().answering(|_| Reply::json(&json!({"choices": []}))).start().await;
+    let key = home.keys(&["add"]).ok().trim().to_owned();
+    let running = home.start(&upstreams(&provider));
+    for (query, field) in [
+        (String::new(), format!("Authorization: Bearer {key}\r\n")),
+        (String::new(), format!("x-api-key: {key}\r\n")),
+        (String::new(), format!("api-key: {key}\r\n")),
+        (String::new(), format!("Authorization: Bearer own\r\nx-goog-api-key: {key}\r\n")),
+        (format!("?key={key}"), String::new()),
+    ] {
+        let fields = format!("X-Interflow-Key: {key}\r\n{field}");
+        let answer = running.post(&format!("{PATH}{query}"), &fields, CHAT).await;
+        assert_eq!(code(&answer), "provider_key_missing", "{field}{query}");
+    }
+    let own = format!("X-Interflow-Key: {key}\r\nAuthorization: Bearer own\r\n");
+    assert_eq!(running.post(PATH, &own, CHAT).await.status, 200);
+    let requests = provider.requests();
+    assert_eq!(requests.last().unwrap().header("authorization"), Some("Bearer own"), "the client's own is kept");
+    for request in requests {
+        let head = String::from_utf8_lossy(&request.raw_head);
+        assert!(!head.contains(&key), "{head}");
+    }
+    running.stop();
+}
+
+#[tokio::test]
 async fn gateway_serves_tls_with_its_own_ca_if_configured() {
     let home = Home::new().await;
     let provider = Origin::http().answering(|_| Reply::json(&json!({"choices": []}))).start().await;

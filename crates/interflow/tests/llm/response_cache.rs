@@ -101,6 +101,12 @@ async fn clients_and_configuration_decide_what_is_looked_up() {
         ("Cache-Control: no-cache\r\n", CHAT.to_owned(), "MISS"),
         ("Cache-Control: max-age=60\r\n", CHAT.to_owned(), "HIT"),
         ("OpenAI-Organization: other\r\n", CHAT.to_owned(), "MISS"),
+        ("X-Amzn-Bedrock-GuardrailIdentifier: g\r\n", CHAT.to_owned(), "MISS"),
+        ("X-Amzn-Bedrock-GuardrailVersion: 2\r\n", CHAT.to_owned(), "MISS"),
+        ("X-Amzn-Bedrock-Trace: ENABLED\r\n", CHAT.to_owned(), "MISS"),
+        ("X-Amzn-Bedrock-PerformanceConfig-Latency: optimized\r\n", CHAT.to_owned(), "MISS"),
+        ("X-Amzn-Bedrock-Service-Tier: flex\r\n", CHAT.to_owned(), "MISS"),
+        ("X-Policy-Id: strict\r\n", CHAT.to_owned(), "MISS"),
         ("Authorization: Bearer of-somebody\r\n", CHAT.to_owned(), "MISS"),
         (
             "",

@@ -147,7 +147,8 @@ pub fn mode_line(state: &Value) -> String {
     }
     let Some(until) = state["mode_until"].as_i64() else {
         return format!(
-            "{mode} (until the instance stops; `interflow approvals mode config` restores the configured mode)"
+            "{mode} (until the instance stops, or, with a shared store, until it is set again; \
+             `interflow approvals mode config` restores the configured mode)"
         );
     };
     let remaining = (until - Timestamp::now().micros() as i64).max(0) as u64 / 1_000_000;

@@ -120,7 +120,7 @@ pub enum ScopeArg {
     Host,
     /// This host on any port.
     AnyPort,
-    /// All subdomains of the host's domain.
+    /// The host and all its subdomains, on any port.
     Subdomains,
 }
 
@@ -227,12 +227,14 @@ fn resolve(api: &InstanceApi, action: &str, args: &ResolutionArgs, reason: Optio
         hold["reason"] = reason.into();
     }
     if args.id == "all" {
+        let (mut is_any_decided, mut failure) = (false, None);
         for pending in members(&api.call(&OperationId::ListPending.call())?, "pending") {
             let id = member(pending, "id");
             // A rule created for an earlier request may already have decided this one.
-            let _ = decide(api, &id, if is_rule_hold(&id) { &hold } else { &approval });
+            let decided = decide(api, &id, if is_rule_hold(&id) { &hold } else { &approval });
+            failure = decided.map(|()| is_any_decided = true).err().or(failure);
         }
-        return Ok(());
+        return failure.filter(|_| !is_any_decided).map_or(Ok(()), Err);
     }
     check_id(&args.id)?;
     if is_rule_hold(&args.id) {

@@ -85,12 +85,11 @@ fn selected_ids(store: &dyn FlowStore, args: &ConversationExportArgs) -> Result<
     let mut ids: Vec<String> = Vec::new();
     loop {
         let page = store.conversations(&options)?;
-        let full = page.len() == PAGE;
+        options.after = page.last().filter(|_| page.len() == PAGE).map(|l| l.row.cursor());
         ids.extend(page.into_iter().map(|l| l.row.id));
-        if !full {
+        if options.after.is_none() {
             break;
         }
-        options.after = ids.last().cloned();
     }
     if ids.is_empty() {
         return Err(CliError::Failed("no conversation matches".into()));
