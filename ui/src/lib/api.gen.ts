@@ -330,10 +330,7 @@ export interface components {
         BreakCause: ("model" | "tools" | "tool_order" | "system" | "history") | "volatile_system" | "expired" | "evicted" | "unmarked" | "unknown";
         /** @description A browser to start on the machine of the instance. */
         BrowserRequest: {
-            /**
-             * @description Name of an installed browser; the preferred one if absent.
-             * @default null
-             */
+            /** @description Name of an installed browser; the preferred one if absent. */
             browser?: string | null;
         };
         /** @description A program with an active bypass. */
@@ -687,10 +684,7 @@ export interface components {
         };
         CollectionUpdate: {
             collection: components["schemas"]["CollectionInput"];
-            /**
-             * @description The revision that was read; without one, the collection must be new.
-             * @default null
-             */
+            /** @description The revision that was read; without one, the collection must be new. */
             revision?: string | null;
         };
         /** @description A collection, and what a change of it must be based on. */
@@ -728,10 +722,7 @@ export interface components {
                 string
             ][];
             body?: components["schemas"]["ReplayBody"] | null;
-            /**
-             * @description The request as written, which the history keeps.
-             * @default null
-             */
+            /** @description The request as written, which the history keeps. */
             saved?: components["schemas"]["ComposedRequestInput"] | null;
         };
         /** @description The outcome: a response or an error. A failed request is a regular result of the call. */
@@ -1109,15 +1100,9 @@ export interface components {
         /** @description Flows to export, and how. */
         ExportSelectionInput: {
             ids: string[];
-            /**
-             * @description As for `GET /export`: har by default.
-             * @default null
-             */
+            /** @description As for `GET /export`: har by default. */
             format?: string | null;
-            /**
-             * @description As for `GET /export`: the side whose packets pcapng shows.
-             * @default null
-             */
+            /** @description As for `GET /export`: the side whose packets pcapng shows. */
             leg?: string | null;
             /**
              * @description As for `GET /export`: with jsonl, the received versions too.
@@ -2393,10 +2378,7 @@ export interface components {
         };
         PolicyTextInput: {
             text: string;
-            /**
-             * @description The text that the change is based on: if the file has changed since, the request fails.
-             * @default null
-             */
+            /** @description The text that the change is based on: if the file has changed since, the request fails. */
             base?: string | null;
         };
         /** @description The figures of the span before. */
@@ -2688,10 +2670,7 @@ export interface components {
         };
         RedactionTrialInput: {
             text: string;
-            /**
-             * @description Interflow's TOML or Phileas JSON; the active policy if absent.
-             * @default null
-             */
+            /** @description Interflow's TOML or Phileas JSON; the active policy if absent. */
             policy?: string | null;
         };
         /** @description A reload that succeeded. */
@@ -2824,15 +2803,9 @@ export interface components {
              * @default false
              */
             everyone?: boolean;
-            /**
-             * @description A description of the rule.
-             * @default null
-             */
+            /** @description A description of the rule. */
             note?: string | null;
-            /**
-             * @description A body that replaces the request's, if that was presented.
-             * @default null
-             */
+            /** @description A body that replaces the request's, if that was presented. */
             body?: string | null;
         };
         /** @description The effect of a resolution. */
@@ -3066,15 +3039,9 @@ export interface components {
         };
         RuleTextInput: {
             text: string;
-            /**
-             * @description The file name that determines the format; otherwise YAML or TOML by the first line.
-             * @default null
-             */
+            /** @description The file name that determines the format; otherwise YAML or TOML by the first line. */
             name?: string | null;
-            /**
-             * @description The text that the change is based on: if the file has changed since, the request fails.
-             * @default null
-             */
+            /** @description The text that the change is based on: if the file has changed since, the request fails. */
             base?: string | null;
         };
         RulesView: {
@@ -3518,10 +3485,7 @@ export interface components {
                 string,
                 string
             ][];
-            /**
-             * @description The request as written, which the history keeps.
-             * @default null
-             */
+            /** @description The request as written, which the history keeps. */
             saved?: components["schemas"]["ComposedRequestInput"] | null;
         };
         /** @description All streams, for display. */
@@ -3713,15 +3677,9 @@ export interface components {
              * @default false
              */
             read_bodies?: boolean;
-            /**
-             * @description `personal` for programs of one's own, which is what people without the right to administer make; `service` otherwise.
-             * @default null
-             */
+            /** @description `personal` for programs of one's own, which is what people without the right to administer make; `service` otherwise. */
             kind?: components["schemas"]["TokenKind"] | null;
-            /**
-             * @description A time from now such as `30d`, a date, or RFC 3339. Absent: it does not expire, which is for services only.
-             * @default null
-             */
+            /** @description A time from now such as `30d`, a date, or RFC 3339. Absent: it does not expire, which is for services only. */
             expires?: string | null;
         };
         /** @description Whose token it is. */

@@ -1,12 +1,10 @@
 //! Server replay: responses of an archive or of recorded flows, matched by request and served in order.
 
-use bytes::Bytes;
-use interflow_types::{Body, Headers, Method, RequestHead, Response, ResponseHead, Url};
+use interflow_types::{Body, RequestHead, Response, ResponseHead, Url};
 use parking_lot::Mutex;
 
-use crate::params::{ReplayParams, ReplaySource, final_status};
+use crate::params::{ReplayParams, ReplaySource};
 use crate::state::recording::{RecordedExchange, RecordingSource, ReplayIndex};
-use crate::text::url::parse_url;
 
 impl ReplayParams {
     /// Loads the recording, once.

@@ -130,11 +130,8 @@ async fn a_response_id_of_another_key_does_not_lead_to_its_originals() {
         .await;
     let home = Home::new().await;
     let keys = ["ann", "bob"].map(|id| home.keys(&["add", "--id", id, "--owner", "team"]).ok().trim().to_owned());
-    // A response that is remembered is refused to another key at once.
-    let running = home.start(&format!(
-        "[llm]\nresponse_pins = 0\n[llm.provider.openai]\nurl = \"{}\"\napi_key = \"sk-real\"\n",
-        provider.url("")
-    ));
+    let running =
+        home.start(&format!("[llm.provider.openai]\nurl = \"{}\"\napi_key = \"sk-real\"\n", provider.url("")));
     let send = async |fields: &str, input: &str, previous: Option<&str>| {
         let body = json!({ "model": "m", "input": input, "previous_response_id": previous }).to_string();
         running.post("/openai/v1/responses", fields, &body).await
