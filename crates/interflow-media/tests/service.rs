@@ -107,16 +107,6 @@ fn service(origin: &Arc<Origin>, config: MediaConfig) -> Result<Arc<MediaService
     MediaService::new(MediaSetup { config, secret: vec![7; 32], egress, key_egress, folder: None })
 }
 
-#[test]
-fn two_references_to_the_same_password_are_refused() {
-    let user = |name: &str, password: &str| MediaUser { name: name.into(), password: password.into() };
-    let user = vec![user("a", "env:CARGO_PKG_NAME"), user("b", env!("CARGO_PKG_NAME"))];
-    let config = MediaConfig { user, ..MediaConfig::default() };
-    assert_eq!(config.check(), Ok(()));
-    let refused = service(&Arc::new(Origin::default()), config).err().unwrap();
-    assert!(refused.starts_with("media.user[1]: "), "{refused}");
-}
-
 impl Media {
     fn new(origin: Origin) -> Self {
         Self::with_config(origin, MediaConfig::default())

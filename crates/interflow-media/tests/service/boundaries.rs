@@ -78,3 +78,13 @@ async fn the_clock_of_an_encrypted_manifest_is_no_media() {
     let answer = media.follow(&url.replace("&amp;", "&")).await;
     assert_eq!((answer.status, &*answer.text()), (200, time));
 }
+
+#[test]
+fn two_references_to_the_same_password_are_refused() {
+    let user = |name: &str, password: &str| MediaUser { name: name.into(), password: password.into() };
+    let user = vec![user("a", "env:CARGO_PKG_NAME"), user("b", env!("CARGO_PKG_NAME"))];
+    let config = MediaConfig { user, ..MediaConfig::default() };
+    assert_eq!(config.check(), Ok(()));
+    let refused = service(&Arc::new(Origin::default()), config).err().unwrap();
+    assert!(refused.starts_with("media.user[1]: "), "{refused}");
+}
