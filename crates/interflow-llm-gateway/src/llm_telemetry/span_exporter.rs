@@ -235,8 +235,8 @@ mod tests {
     async fn a_collector_that_hangs_is_asked_once_at_a_time_and_holds_bounded_memory() {
         let collector = Arc::new(Collector::default());
         let exporter = exporter(&collector);
-        for _ in 0..10 {
-            for _ in 0..16 {
+        for _ in 0..2 {
+            for _ in 0..80 {
                 exporter.enqueue(json!({ "attributes": [] }), content(1 << 20));
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
