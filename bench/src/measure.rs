@@ -18,6 +18,9 @@ pub struct Run {
     pub outcome: Outcome,
     /// CPU of the proxy's process tree in microseconds per answered request.
     pub cpu_us: f64,
+    /// What of it was outside the kernel; older results do not have it.
+    #[serde(default)]
+    pub user_us: f64,
     /// The same in cores kept busy.
     pub cores: f64,
     /// CPU of the origin in microseconds per answered request.
@@ -47,15 +50,17 @@ pub fn measure(testbed: &Testbed, arm: &Arm, origin: Option<&Running>, spec: &Sp
     let result = (|| {
         expect(&mut lines, "begin")?;
         proxy.inspect(|r| r.forget_peak());
-        let before = (cpu(proxy), cpu(origin));
+        let user = || proxy.map(Running::user_cpu).unwrap_or_default();
+        let before = (cpu(proxy), cpu(origin), user());
         expect(&mut lines, "end")?;
-        let spent = (cpu(proxy) - before.0, cpu(origin) - before.1);
+        let spent = (cpu(proxy) - before.0, cpu(origin) - before.1, user() - before.2);
         let memory = proxy.map(Running::memory).unwrap_or_default();
         let descriptors = proxy.map_or(0, Running::descriptors);
         let outcome: Outcome = serde_json::from_str(&lines.next().ok_or("no outcome")??)?;
         let per_request = 1e6 / outcome.ok.max(1) as f64;
         Ok(Run {
             cpu_us: spent.0.as_secs_f64() * per_request,
+            user_us: spent.2.as_secs_f64() * per_request,
             cores: spent.0.as_secs_f64() / outcome.seconds.max(1e-9),
             origin_cpu_us: spent.1.as_secs_f64() * per_request,
             peak_rss_kib: memory.peak,

@@ -79,6 +79,11 @@ impl Running {
         tree_cpu(self.child.id())
     }
 
+    /// What of [`cpu`](Self::cpu) was outside the kernel.
+    pub fn user_cpu(&self) -> Duration {
+        tree_sum(self.child.id(), |s| s.user)
+    }
+
     /// Memory of the tree now.
     pub fn memory(&self) -> Memory {
         let mut memory = Memory::default();
@@ -168,6 +173,7 @@ pub fn machine() -> String {
 struct Stat {
     parent: u32,
     cpu: Duration,
+    user: Duration,
 }
 
 impl Stat {
@@ -179,8 +185,12 @@ impl Stat {
 
     fn parse(text: &str) -> Option<Self> {
         let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
-        let ticks: u64 = (11..15).map(|i| fields.get(i).and_then(|f| f.parse::<u64>().ok()).unwrap_or(0)).sum();
-        Some(Self { parent: fields.get(1)?.parse().ok()?, cpu: Duration::from_millis(ticks * 10) })
+        let ticks = |i: usize| fields.get(i).and_then(|f| f.parse::<u64>().ok()).unwrap_or(0);
+        // Its own, and that of descendants that ended.
+        let user = ticks(11) + ticks(13);
+        let cpu = user + ticks(12) + ticks(14);
+        let [cpu, user] = [cpu, user].map(|ticks| Duration::from_millis(ticks * 10));
+        Some(Self { parent: fields.get(1)?.parse().ok()?, cpu, user })
     }
 }
 
@@ -203,7 +213,11 @@ fn tree(root: u32) -> Vec<u32> {
 
 /// CPU time of a process and its descendants so far, ended descendants included.
 pub fn tree_cpu(root: u32) -> Duration {
-    tree(root).into_iter().filter_map(Stat::of).map(|s| s.cpu).sum()
+    tree_sum(root, |s| s.cpu)
+}
+
+fn tree_sum(root: u32, time: fn(&Stat) -> Duration) -> Duration {
+    tree(root).into_iter().filter_map(Stat::of).map(|s| time(&s)).sum()
 }
 
 fn all_processes() -> Vec<u32> {
@@ -225,7 +239,7 @@ mod tests {
     #[test]
     fn a_stat_line_is_read_even_when_the_name_holds_spaces_and_brackets() {
         let stat = Stat::parse("42 (a) b (c)) S 7 42 42 0 -1 4194304 1 0 0 0 10 20 3 4 20 0 1").unwrap();
-        assert_eq!((stat.parent, stat.cpu), (7, Duration::from_millis(370)));
+        assert_eq!((stat.parent, stat.cpu, stat.user), (7, Duration::from_millis(370), Duration::from_millis(130)));
     }
 
     #[test]

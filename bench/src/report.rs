@@ -193,6 +193,7 @@ fn rows(out: &mut String, case: &Case) {
             "MB/s",
             "CPU us/req",
             "CPU ratio",
+            "user us",
             "p50 ms",
             "p99 ms",
             "peak MB",
@@ -270,6 +271,7 @@ fn cells(case: &Case, row: &Row) -> Vec<String> {
             format!("{:.1}", own(|r| r.outcome.body_bytes as f64 / r.outcome.seconds / 1e6)),
             if row.arm == "direct" { String::new() } else { spread(&row.runs, |r| r.cpu_us, 1) },
             times(own(cpu), reference.map(|r| median(r, cpu)), row),
+            Some(own(|r| r.user_us)).filter(|us| *us > 0.0).map_or(String::new(), |us| format!("{us:.1}")),
             ms(|r| r.outcome.total.p50),
             ms(|r| r.outcome.total.p99),
             megabytes(own(|r| r.peak_rss_kib as f64)),
@@ -448,6 +450,7 @@ mod tests {
         Run {
             outcome,
             cpu_us,
+            user_us: 0.0,
             cores: 1.0,
             origin_cpu_us: 0.0,
             peak_rss_kib: 2048,

@@ -219,9 +219,6 @@ fn ask(io: &mut (impl Read + Write), request: &str) -> Result<()> {
     io.flush()?;
     let (answer, mut body) = head(io)?;
     let answer = String::from_utf8_lossy(&answer).to_ascii_lowercase();
-    if !answer.starts_with("http/1.1 200") {
-        return Err(answer.into());
-    }
     let length = answer.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse::<usize>().ok());
     let is_whole = |body: &[u8]| length.map_or_else(|| body.ends_with(b"\r\n0\r\n\r\n"), |length| body.len() >= length);
     let mut buffer = [0; 16 << 10];
@@ -230,6 +227,9 @@ fn ask(io: &mut (impl Read + Write), request: &str) -> Result<()> {
             0 => return Err("the proxy closed within a body".into()),
             n => body.extend_from_slice(&buffer[..n]),
         }
+    }
+    if !answer.starts_with("http/1.1 200") {
+        return Err(format!("{answer}{}", String::from_utf8_lossy(&body)).into());
     }
     Ok(())
 }

@@ -100,7 +100,7 @@ pub async fn exchange(
         let head = read_head(io, buffer).await?;
         match head.status {
             100..=199 => {}
-            200 => break head,
+            status if verifier.fits(status) => break head,
             status => return Err(Failure::Broken(format!("status {status}"))),
         }
     };

@@ -131,7 +131,7 @@ impl Prepared {
         let method = if body.is_some() { "POST" } else { "GET" };
         let target = if absolute { &url } else { &exchange.path };
         let mut head = format!("{method} {target} HTTP/1.1\r\nHost: {}\r\n", exchange.authority);
-        for (name, value) in &spec.headers {
+        for (name, value) in spec.headers.iter().chain(&exchange.headers) {
             head.push_str(&format!("{name}: {value}\r\n"));
         }
         if let Some(auth) = connect::authorization(spec).filter(|_| absolute) {

@@ -65,11 +65,14 @@ pub struct Exchange {
     /// A file with the request body; a `POST` when there is one, else a `GET`.
     #[serde(default)]
     pub body: Option<PathBuf>,
-    /// What the response body must be.
+    /// Fields of this request alone.
+    #[serde(default)]
+    pub headers: Vec<(String, String)>,
+    /// What the response must be.
     pub check: Check,
 }
 
-/// What a response body must be. Any status but 200 is an error in every case.
+/// What a response must be. Any status but 200 is an error in every other case than [`Refused`](Self::Refused).
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Check {
@@ -85,6 +88,8 @@ pub enum Check {
         /// Stamped events.
         events: usize,
     },
+    /// The status 401 or 403, over HTTP/1.1.
+    Refused,
 }
 
 /// The route from the client to the origin.

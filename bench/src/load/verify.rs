@@ -23,6 +23,8 @@ pub enum Expected {
         /// Stamped events.
         events: usize,
     },
+    /// A refusal.
+    Refused,
 }
 
 impl Expected {
@@ -32,6 +34,7 @@ impl Expected {
             Check::File(path) => Self::Exact(std::fs::read(path)?.into()),
             Check::Holds(text) => Self::Holds(text.as_bytes().into()),
             Check::Stamped { bytes, events } => Self::Stamped { bytes: *bytes, events: *events },
+            Check::Refused => Self::Refused,
         })
     }
 
@@ -39,7 +42,7 @@ impl Expected {
     pub fn len(&self) -> usize {
         match self {
             Self::Exact(bytes) => bytes.len(),
-            Self::Holds(_) => 0,
+            Self::Holds(_) | Self::Refused => 0,
             Self::Stamped { bytes, .. } => bytes.unwrap_or_default(),
         }
     }
@@ -61,6 +64,14 @@ impl<'a> Verifier<'a> {
         Self { expected, at: 0, seen: Vec::new(), searched: 0, delays: Vec::new() }
     }
 
+    /// Whether this is the status that is expected.
+    pub fn fits(&self, status: u16) -> bool {
+        match self.expected {
+            Expected::Refused => matches!(status, 401 | 403),
+            _ => status == 200,
+        }
+    }
+
     /// Checks the next bytes.
     pub fn take(&mut self, bytes: &[u8]) -> Result<(), String> {
         match self.expected {
@@ -70,6 +81,7 @@ impl<'a> Verifier<'a> {
                 }
             }
             Expected::Holds(_) => self.seen.extend_from_slice(bytes),
+            Expected::Refused => {}
             Expected::Stamped { .. } => {
                 self.seen.extend_from_slice(bytes);
                 self.find_stamps();
@@ -90,7 +102,7 @@ impl<'a> Verifier<'a> {
                 Err(format!("the answer lacks {:?}: {}", String::from_utf8_lossy(text), shown()))
             };
         }
-        let any_length = matches!(self.expected, Expected::Stamped { bytes: None, .. });
+        let any_length = matches!(self.expected, Expected::Stamped { bytes: None, .. } | Expected::Refused);
         if !any_length && self.at != self.expected.len() {
             return Err(format!("a body of {} bytes in place of {}", self.at, self.expected.len()));
         }

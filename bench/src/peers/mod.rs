@@ -231,6 +231,7 @@ fn ask(testbed: &Testbed, arm: &Arm, via: Via, tls: bool) -> Result<f64> {
         authority: format!("localhost:{}", origin.port()),
         path: "/b/8192".into(),
         body: None,
+        headers: Vec::new(),
         check: Check::File(testbed.body(8192)),
     };
     let spec = Spec {

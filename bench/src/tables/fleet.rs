@@ -125,6 +125,7 @@ impl FleetBench<'_> {
             authority: authority.clone(),
             path: format!("/r/{n}"),
             body: None,
+            headers: Vec::new(),
             check: Check::File(self.testbed.path(&format!("www/r/{n}"))),
         };
         let one = fixed_body(self.testbed, self.effort, Via::Absolute(proxy), false, BODY, CLIENTS);

@@ -31,6 +31,7 @@ const STREAMING: &[&str] = &["gateway", "agentgateway", "litellm"];
 /// With and without what a team uses: a key, a budget, guardrails, redaction and the recording.
 const LARGE: &[&str] = &["gateway", "gateway+redact-new", "gateway+all", "agentgateway", "portkey", "litellm"];
 const WITH_KEYS: &[&str] = &["gateway", "gateway+keys", "gateway+all"];
+const WITH_LOGINS: &[&str] = &["gateway+keys", "gateway+all", "litellm"];
 const FAILING_OVER: &[&str] = &["gateway", "litellm"];
 const BESIDE_LARGE: &[&str] = &["gateway", "gateway+redact-new", "agentgateway", "litellm"];
 const REDACTING: &[&str] = &["gateway+redact", "gateway+redact-new", "agentgateway+mask", "litellm+mask"];
@@ -47,6 +48,8 @@ enum Proof {
     Guarded,
     /// The provider is hardly asked: in 1 % of the requests, or a few times by caches that are not filled yet.
     Cached,
+    /// Each request has a key of its own that was never made, and is refused; none reaches the provider.
+    UnknownKeys,
 }
 
 struct Case {
@@ -81,7 +84,7 @@ const BASE: Case = Case {
     large_beside: 0,
 };
 
-const CASES: [Case; 14] = [
+const CASES: [Case; 15] = [
     Case { name: "pass-through, openai", ..BASE },
     Case { name: "pass-through, anthropic", client: Api::Messages, upstream: "messages", ..BASE },
     Case { name: "translation, anthropic to openai", client: Api::Messages, ..BASE },
@@ -91,6 +94,7 @@ const CASES: [Case; 14] = [
     Case { name: "redaction", arms: REDACTING, proof: Proof::Redacted, ..BASE },
     Case { name: "guardrails", arms: GUARDED, proof: Proof::Guarded, ..BASE },
     Case { name: "key, budget, guardrails, redaction and recording", arms: WITH_KEYS, ..BASE },
+    Case { name: "unknown keys", arms: WITH_LOGINS, proof: Proof::UnknownKeys, ..BASE },
     Case { name: "failover", arms: FAILING_OVER, model: Some("failover"), ..BASE },
     Case { name: "beside large prompts", arms: BESIDE_LARGE, large_beside: 4, ..BASE },
     Case { name: "10K tokens", arms: LARGE, tokens: 10_000, ..BASE },
@@ -106,8 +110,11 @@ const STREAM_CASES: [Case; 2] = [
 
 impl Case {
     /// Its name with JSON answers and with streams.
-    fn names(&self) -> [(bool, String); 2] {
-        [(false, self.name.into()), (true, format!("{}, stream", self.name))]
+    fn names(&self) -> Vec<(bool, String)> {
+        let whole = (false, self.name.into());
+        // A refusal is no stream.
+        let streamed = (self.proof != Proof::UnknownKeys).then(|| (true, format!("{}, stream", self.name)));
+        [whole].into_iter().chain(streamed).collect()
     }
 
     fn what(&self, stream: bool) -> String {
@@ -126,6 +133,11 @@ impl Case {
                 BLOCKED_WORDS.len()
             ),
             Proof::Cached => format!("; {CACHED_QUESTIONS} requests whose answers are cached"),
+            Proof::UnknownKeys => {
+                format!(
+                    "; {QUESTIONS} keys in turn, none of which exists: all are refused before the provider is asked"
+                )
+            }
         };
         let more = match (self.model, self.tools, self.large_beside) {
             (Some(_), ..) => format!("{more}; the first deployment answers 503 to every request"),
@@ -259,6 +271,10 @@ fn disproof(testbed: &Testbed, case: &Case, before: &Value, row: &Row) -> Result
             let seen = sightings(&after)? - sightings(before)?;
             (seen > 0).then(|| format!("the planted number reached the provider in {seen} requests"))
         }
+        Proof::UnknownKeys => {
+            let asked = after["requests"] != before["requests"];
+            asked.then(|| "requests with unknown keys reached the provider".to_owned())
+        }
         Proof::Cached => {
             let asked = after["requests"].as_u64().unwrap_or(0) - before["requests"].as_u64().unwrap_or(0);
             let answered: u64 = row.saturated.last().iter().chain(&row.runs.last()).map(|r| r.outcome.answered).sum();
@@ -295,6 +311,7 @@ fn spec(testbed: &Testbed, effort: &Effort, arm: &Arm, case: &Case, stream: bool
         (false, _) => case.client.path().to_owned(),
     };
     let check = match (stream, case.client) {
+        _ if case.proof == Proof::UnknownKeys && arm.name != "direct" => Check::Refused,
         // Every other answer is a call.
         (false, _) if case.tools => Check::Holds("\"model\"".into()),
         (true, Api::Chat) => Check::Holds("data: [DONE]".into()),
@@ -304,16 +321,22 @@ fn spec(testbed: &Testbed, effort: &Effort, arm: &Arm, case: &Case, stream: bool
         (false, _) => Check::Holds(TEXT.into()),
     };
     let authority = format!("localhost:{}", testbed.llm().port());
-    let exchanges = bodies.iter().map(|body| Exchange {
+    let key = peers::virtual_key(testbed, &arm.name).unwrap_or_else(|| "sk-fake".into());
+    let known = |key: String| ("Authorization".into(), format!("Bearer {key}"));
+    let is_unknown = matches!(check, Check::Refused);
+    // As long as the real one, and like it but for its end.
+    let unknown = |i: usize| known(format!("{}{i:03}", &key[..key.len() - 3]));
+    let exchanges = bodies.iter().enumerate().map(|(i, body)| Exchange {
         authority: authority.clone(),
         path: path.clone(),
         body: Some(body.clone()),
+        headers: is_unknown.then(|| unknown(i)).into_iter().collect(),
         check: check.clone(),
     });
     let mut spec = llm_mitm::spec(effort, arm.tls.or(arm.plain)?, exchanges.collect(), Pace::Closed(USERS));
     spec.tls = arm.tls.is_some();
-    let key = peers::virtual_key(testbed, &arm.name).unwrap_or_else(|| "sk-fake".into());
-    spec.headers.push(("Authorization".into(), format!("Bearer {key}")));
+    spec.headers.extend((!is_unknown).then(|| known(key.clone())));
+    spec.headers.retain(|(name, _)| !is_unknown || name != "x-api-key");
     spec.headers.iter_mut().filter(|(name, _)| name == "x-api-key").for_each(|(_, value)| value.clone_from(&key));
     if arm.name == "portkey" {
         spec.headers.extend(portkey::headers(testbed, upstream(case.upstream)?));

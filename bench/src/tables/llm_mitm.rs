@@ -115,7 +115,13 @@ fn exchanges(testbed: &Testbed, class: &Class) -> Result<Vec<Exchange>> {
         let expected = testbed.path(&format!("{}-{session}.sse", class.name));
         fs::write(&expected, reference(testbed, &path, &body)?)?;
         let authority = format!("localhost:{}", testbed.llm().port());
-        made.push(Exchange { authority, path: path.clone(), body: Some(body), check: Check::File(expected) });
+        made.push(Exchange {
+            authority,
+            path: path.clone(),
+            body: Some(body),
+            headers: Vec::new(),
+            check: Check::File(expected),
+        });
     }
     Ok(made)
 }
@@ -211,6 +217,7 @@ fn events(session: &mut Session<'_>, testbed: &Testbed) -> Result<()> {
             authority: format!("localhost:{}", testbed.llm().port()),
             path: path.clone(),
             body: Some(body.clone()),
+            headers: Vec::new(),
             check: Check::Stamped { bytes: Some(bytes), events },
         };
         let effort = session.effort;

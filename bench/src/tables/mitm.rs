@@ -149,6 +149,7 @@ fn hundredth(testbed: &Testbed, i: usize) -> Exchange {
         authority: format!("127.0.1.{i}:{}", testbed.https().port()),
         path: "/b/0".into(),
         body: None,
+        headers: Vec::new(),
         check: Check::File(testbed.body(0)),
     }
 }

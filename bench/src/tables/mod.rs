@@ -416,6 +416,7 @@ fn fixed_body(testbed: &Testbed, effort: &Effort, via: Via, tls: bool, size: usi
             authority: format!("localhost:{}", origin.port()),
             path: format!("/b/{size}"),
             body: None,
+            headers: Vec::new(),
             check: Check::File(testbed.body(size)),
         }],
         headers: vec![("User-Agent".into(), "interflow-bench".into()), ("Accept".into(), "*/*".into())],

@@ -112,6 +112,7 @@ fn spec(testbed: &Testbed, effort: &Effort, arm: &Arm, scenario: Scenario, body:
             authority: format!("localhost:{}", testbed.llm().port()),
             path: format!("{base_path}{path}"),
             body: Some(body.to_owned()),
+            headers: Vec::new(),
             check: Check::Holds(check.into()),
         }],
         headers: headers.into_iter().map(|(n, v)| (n.into(), v)).collect(),

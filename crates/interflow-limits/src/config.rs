@@ -22,7 +22,7 @@ config_sections! {
         pub require_virtual_key: Option<bool>,
         /// The keys file, written by `interflow keys`; relative to the data directory. It need not exist.
         pub file: PathBuf = "keys.toml".into(),
-        /// A header that may carry a virtual key beside the provider's own credentials; it is never forwarded upstream.
+        /// A header that may carry a virtual key beside the provider's own credentials; it is removed from calls to providers.
         /// Keys are also accepted where the provider's SDK puts its key.
         pub header: String = "x-interflow-key".into(),
         /// The providers' keys that replace virtual keys: `openai = "env:OPENAI_API_KEY"`; also `file:PATH`. Named by

@@ -33,7 +33,8 @@ pub use config::{
 pub use connections::{ClientConnectionPermit, ConnectionLimiter, ConnectionLimits, ConnectionRejection};
 pub use counter_store::{
     BudgetPeriod, CounterFuture, CounterLimit, CounterRejection, CounterRequest, CounterSnapshot, CounterStore,
-    CounterStoreError, CounterTable, CounterValue, MemoryCounterStore, SharedCounterStore, SharedStoreStatus,
+    CounterStoreError, CounterTable, CounterValue, MemoryCounterStore, SharedCounterStore, SharedStoreStatus, Spent,
+    TakeResult,
 };
 pub use keys::{
     GroupChange, GroupLevel, KEY_PREFIX, KeyChange, KeyFileError, KeyGroup, KeyRejection, KeyScope, KeyState, KeyStore,

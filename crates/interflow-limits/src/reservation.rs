@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use tokio::sync::oneshot;
 
-use crate::counter_store::{CounterRejection, CounterRequest, CounterStore, CounterStoreError};
+use crate::counter_store::{CounterRejection, CounterRequest, CounterStore, CounterStoreError, Spent};
 
 /// Amounts and slots taken for one request. If dropped without [`settle`](Self::settle), all of them are given back: the
 /// request was cancelled before it was admitted.
@@ -55,7 +55,7 @@ impl TakenCounters {
     /// The store is unreachable; what was taken stays.
     pub async fn settle(mut self, used: &[u64]) -> Result<(), CounterStoreError> {
         self.is_settled = true;
-        self.store.commit(&self.asks, &self.lease, used, self.since.elapsed()).await
+        self.store.commit(&self.asks, &self.lease, Spent { used, age: self.since.elapsed() }).await
     }
 }
 
@@ -68,7 +68,7 @@ impl Drop for TakenCounters {
         let (asks, lease) = (Arc::clone(&self.asks), Arc::clone(&self.lease));
         run_commit(async move {
             let nothing = vec![0; asks.len()];
-            if let Err(e) = store.commit(&asks, &lease, &nothing, since.elapsed()).await {
+            if let Err(e) = store.commit(&asks, &lease, Spent { used: &nothing, age: since.elapsed() }).await {
                 tracing::warn!("limits: the estimate of a cancelled request cannot be given back: {e}");
             }
         });
@@ -121,15 +121,9 @@ mod tests {
             })
         }
 
-        fn commit<'a>(
-            &'a self,
-            asks: &'a [CounterRequest],
-            lease: &'a str,
-            used: &'a [u64],
-            age: Duration,
-        ) -> CounterFuture<'a, ()> {
+        fn commit<'a>(&'a self, asks: &'a [CounterRequest], lease: &'a str, spent: Spent<'a>) -> CounterFuture<'a, ()> {
             self.commits.fetch_add(1, SeqCst);
-            self.counters.commit(asks, lease, used, age)
+            self.counters.commit(asks, lease, spent)
         }
 
         fn read<'a>(&'a self, asks: &'a [CounterRequest]) -> CounterFuture<'a, Vec<CounterValue>> {

@@ -356,7 +356,7 @@ pub fn check(config: &ProxyServerConfig) -> Result<(), ConfigError> {
     if config.workers.count > MAX_WORKERS {
         return Err(ConfigError::at_key("workers.count")(format!("at most {MAX_WORKERS} worker threads")));
     }
-    check_listeners(config)?;
+    check_listeners(config, None)?;
     CompiledConfig::new(config.clone(), Vec::new(), ServerComponents::default()).map(drop)
 }
 
@@ -371,8 +371,11 @@ fn check_timeouts(timeouts: &TimeoutsConfig) -> Result<(), ConfigError> {
 /// Each worker is a thread with descriptors of its own for every listener.
 const MAX_WORKERS: usize = 1024;
 
-/// No address is listened on twice.
-fn check_listeners(config: &ProxyServerConfig) -> Result<(), ConfigError> {
+/// No address is listened on twice, that of the admin port included.
+///
+/// # Errors
+/// The second of the two, with its key.
+pub fn check_listeners(config: &ProxyServerConfig, admin: Option<SocketAddr>) -> Result<(), ConfigError> {
     let (proxy, gateway) = (&config.proxy, &config.gateway);
     let keyed = |key: &'static str, addresses: &[SocketAddr]| addresses.iter().map(|a| (key, *a)).collect::<Vec<_>>();
     let reverse: Vec<SocketAddr> = proxy.reverse.iter().map(|r| r.listen).collect();
@@ -381,11 +384,20 @@ fn check_listeners(config: &ProxyServerConfig) -> Result<(), ConfigError> {
         keyed("gateway.listen", &gateway.listen),
         keyed("proxy.transparent", &proxy.transparent),
         keyed("proxy.reverse", &reverse),
+        keyed("admin.listen", admin.as_slice()),
     ]
     .concat();
+    // All addresses contain each one; only Windows lets a listener on `[::]` leave those of IPv4 out.
+    let contains = |all: &SocketAddr, one: &SocketAddr| {
+        all.ip().is_unspecified() && (all.is_ipv4() == one.is_ipv4() || all.is_ipv6() && !cfg!(windows))
+    };
+    let overlap = |a: &SocketAddr, b: &SocketAddr| {
+        a.port() == b.port() && (a == b || contains(a, b) || contains(b, a))
+    };
     for (i, (key, address)) in all.iter().enumerate().filter(|(_, (_, address))| address.port() != 0) {
-        if let Some((other, _)) = all[..i].iter().find(|(_, earlier)| earlier == address) {
-            return Err(ConfigError::at_key(*key)(format!("{address} is an address of {other} too: use another port")));
+        if let Some((other, taken)) = all[..i].iter().find(|(_, earlier)| overlap(earlier, address)) {
+            let what = format!("{other} listens on {taken} already: use another port than that of {address}");
+            return Err(ConfigError::at_key(*key)(what));
         }
     }
     Ok(())

@@ -32,7 +32,7 @@ pub mod tunnel;
 mod upstream;
 mod worker;
 
-pub use compiled::{check, check_certificate};
+pub use compiled::{check, check_certificate, check_listeners};
 pub use config::{ConfigError, ProxyServerConfig};
 pub use interflow_net::ca::CertificateAuthority;
 pub use server::{PreparedConfig, ProxyServer, ServerDeps, StartError, try_bind};

@@ -102,15 +102,15 @@ impl ProxyServer {
                 Arc::new(ProxyWorker::new(config, stats.worker(i), ca, shared, drain.drain()))
             })
             .collect();
-        let mut runtimes = Vec::new();
-        for (i, (worker, listeners)) in workers.iter().zip(listeners).enumerate() {
-            let handle = spawn_worker(i, config.workers.cpu_affinity, Arc::clone(worker), listeners)?;
-            runtimes.push(handle);
-        }
+        let ready = listeners.into_iter().map(worker_runtime).collect::<Result<Vec<_>, _>>()?;
+        let runtimes = ready.iter().map(|(runtime, _)| runtime.handle().clone()).collect();
         let listeners = parts.own.iter().copied().chain(addresses.iter().map(|(_, a)| *a)).collect();
         let workers = Arc::new(WorkerSet { workers, runtimes, listeners });
-        // Components may send requests from here on.
+        // Before the first connection: components may send requests of their own to serve a client's.
         parts.local.attach(&workers);
+        for (i, (worker, ready)) in workers.workers.iter().zip(ready).enumerate() {
+            spawn_worker(i, config.workers.cpu_affinity, Arc::clone(worker), ready)?;
+        }
         Ok(Arc::new(Self {
             parts,
             shared,
@@ -381,22 +381,26 @@ fn bind_all(
     Ok((addresses, all))
 }
 
-fn spawn_worker(
-    index: usize,
-    pin: bool,
-    worker: Arc<ProxyWorker>,
-    listeners: WorkerListeners,
-) -> Result<tokio::runtime::Handle, Error> {
-    let failed = |e: std::io::Error| Error::new(ErrorKind::Internal, "a worker could not be started").with_source(e);
+type ReadyWorker = (tokio::runtime::Runtime, Vec<(ListenerRole, ClientListener)>);
+
+fn worker_failed(e: std::io::Error) -> Error {
+    Error::new(ErrorKind::Internal, "a worker could not be started").with_source(e)
+}
+
+fn worker_runtime(listeners: WorkerListeners) -> Result<ReadyWorker, Error> {
     // Single-threaded: what a worker's connections share needs no lock against other threads.
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
-    let handle = runtime.handle().clone();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(worker_failed)?;
     let listeners = {
         // Registering a socket needs the runtime's reactor.
         let _inside = runtime.enter();
         let ready = |(role, listener)| ClientListener::from_std(listener).map(|l| (role, l));
-        listeners.into_iter().map(ready).collect::<std::io::Result<Vec<_>>>().map_err(failed)?
+        listeners.into_iter().map(ready).collect::<std::io::Result<Vec<_>>>().map_err(worker_failed)?
     };
+    Ok((runtime, listeners))
+}
+
+fn spawn_worker(index: usize, pin: bool, worker: Arc<ProxyWorker>, ready: ReadyWorker) -> Result<(), Error> {
+    let (runtime, listeners) = ready;
     std::thread::Builder::new()
         .name(format!("worker-{index}"))
         .spawn(move || {
@@ -412,8 +416,8 @@ fn spawn_worker(
                 std::future::pending::<()>().await;
             });
         })
-        .map_err(failed)?;
-    Ok(handle)
+        .map(drop)
+        .map_err(worker_failed)
 }
 
 fn pin_to_processor(index: usize) {

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use interflow_types::{CertificateChain, Direction};
 
 use crate::model::{FlowRecord, MessageRecord};
-use crate::store::segments::chunk_refs::{ChunkRef, SIDES};
+use crate::store::segments::chunk_refs::{ChunkRef, SIDES, body_index};
 
 /// Called now and then during long work, which it may stop.
 pub type Watch<'a> = dyn FnMut() -> ControlFlow<()> + 'a;
@@ -72,6 +72,11 @@ impl LoadedFlow {
     /// A flow of which nothing was read.
     pub fn new(row: FlowRecord, parts: FlowParts) -> Self {
         Self { row, position: None, parts, bodies: Default::default(), messages: None }
+    }
+
+    /// The body that was sent on, if it was loaded, to where it is intact.
+    pub fn body(&self, side: Direction) -> Option<&Bytes> {
+        self.bodies.get(body_index(side))?.as_ref()
     }
 }
 

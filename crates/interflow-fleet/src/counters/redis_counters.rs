@@ -8,10 +8,10 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use interflow_limits::{
-    BudgetPeriod, CounterLimit, CounterRejection, CounterRequest, CounterStore, CounterStoreError, CounterValue,
-    RedisOptions,
+    BudgetPeriod, CounterFuture, CounterLimit, CounterRejection, CounterRequest, CounterStore, CounterStoreError,
+    CounterValue, RedisOptions, Spent, TakeResult,
 };
-use interflow_types::{BoxFuture, Timestamp};
+use interflow_types::Timestamp;
 use parking_lot::Mutex;
 use redis::{FromRedisValue, Script};
 
@@ -273,11 +273,7 @@ impl RedisCounterStore {
 }
 
 impl CounterStore for RedisCounterStore {
-    fn take<'a>(
-        &'a self,
-        asks: &'a [CounterRequest],
-        lease: &'a str,
-    ) -> BoxFuture<'a, Result<Result<(), CounterRejection>, CounterStoreError>> {
+    fn take<'a>(&'a self, asks: &'a [CounterRequest], lease: &'a str) -> CounterFuture<'a, TakeResult> {
         Box::pin(async move {
             let first = vec![lease.to_owned(), self.slot_ttl().as_micros().to_string(), lease_state_ttl()];
             let call =
@@ -303,21 +299,15 @@ impl CounterStore for RedisCounterStore {
         })
     }
 
-    fn commit<'a>(
-        &'a self,
-        asks: &'a [CounterRequest],
-        lease: &'a str,
-        used: &'a [u64],
-        age: Duration,
-    ) -> BoxFuture<'a, Result<(), CounterStoreError>> {
+    fn commit<'a>(&'a self, asks: &'a [CounterRequest], lease: &'a str, spent: Spent<'a>) -> CounterFuture<'a, ()> {
         Box::pin(async move {
             // First, so that a heartbeat in progress does not renew the slots after they were freed.
             self.held.lock().remove(lease);
-            self.settle(asks, lease, used, age, false).await
+            self.settle(asks, lease, spent.used, spent.age, false).await
         })
     }
 
-    fn read<'a>(&'a self, asks: &'a [CounterRequest]) -> BoxFuture<'a, Result<Vec<CounterValue>, CounterStoreError>> {
+    fn read<'a>(&'a self, asks: &'a [CounterRequest]) -> CounterFuture<'a, Vec<CounterValue>> {
         Box::pin(async move {
             // This process's clock, for display only: admission uses the server's.
             let seconds = Timestamp::now().micros() / 1_000_000;

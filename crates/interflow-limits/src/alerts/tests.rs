@@ -11,7 +11,7 @@ use super::*;
 use crate::admission::{LimiterDeps, UsageEstimate};
 use crate::budget_file::BudgetFile;
 use crate::config::{QuotaConfig, RuleConfig};
-use crate::counter_store::{BudgetPeriod, CounterFuture, CounterValue, MemoryCounterStore, TakeResult};
+use crate::counter_store::{BudgetPeriod, CounterFuture, CounterValue, MemoryCounterStore, Spent, TakeResult};
 use crate::rules::Quota;
 
 /// Records what is posted, and answers with the statuses in turn, then with 200.
@@ -164,14 +164,8 @@ impl CounterStore for LeasedStore {
         }
     }
 
-    fn commit<'a>(
-        &'a self,
-        asks: &'a [CounterRequest],
-        lease: &'a str,
-        used: &'a [u64],
-        age: Duration,
-    ) -> CounterFuture<'a, ()> {
-        self.0.commit(asks, lease, used, age)
+    fn commit<'a>(&'a self, asks: &'a [CounterRequest], lease: &'a str, spent: Spent<'a>) -> CounterFuture<'a, ()> {
+        self.0.commit(asks, lease, spent)
     }
 
     fn read<'a>(&'a self, asks: &'a [CounterRequest]) -> CounterFuture<'a, Vec<CounterValue>> {

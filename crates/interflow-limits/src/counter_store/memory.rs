@@ -6,7 +6,7 @@ use interflow_types::Timestamp;
 use parking_lot::Mutex;
 
 use super::counters::CounterTime;
-use super::{CounterFuture, CounterRequest, CounterStore, CounterTable, CounterValue, TakeResult};
+use super::{CounterFuture, CounterRequest, CounterStore, CounterTable, CounterValue, Spent, TakeResult};
 
 /// Maximum number of counters: about 20 MB. Counters are per party, and a party may be any client address.
 const MAX_COUNTERS: usize = 100_000;
@@ -38,14 +38,8 @@ impl CounterStore for MemoryCounterStore {
         Box::pin(std::future::ready(Ok(outcome)))
     }
 
-    fn commit<'a>(
-        &'a self,
-        asks: &'a [CounterRequest],
-        lease: &'a str,
-        used: &'a [u64],
-        age: Duration,
-    ) -> CounterFuture<'a, ()> {
-        self.0.lock().commit(asks, lease, used, age, counter_time());
+    fn commit<'a>(&'a self, asks: &'a [CounterRequest], lease: &'a str, spent: Spent<'a>) -> CounterFuture<'a, ()> {
+        self.0.lock().commit(asks, lease, spent.used, spent.age, counter_time());
         Box::pin(std::future::ready(Ok(())))
     }
 

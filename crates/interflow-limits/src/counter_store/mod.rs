@@ -118,6 +118,13 @@ pub struct CounterStoreError(pub String);
 /// Whether all counters that a request asks for admit it.
 pub type TakeResult = Result<(), CounterRejection>;
 
+/// What a request used, in the order of what it asked for, and how long ago it asked.
+#[derive(Clone, Copy)]
+pub struct Spent<'a> {
+    pub used: &'a [u64],
+    pub age: Duration,
+}
+
 /// What a store is asked for.
 pub type CounterFuture<'a, T> = BoxFuture<'a, Result<T, CounterStoreError>>;
 
@@ -152,15 +159,9 @@ pub trait CounterStore: Send + Sync {
     /// the decision.
     fn take<'a>(&'a self, asks: &'a [CounterRequest], lease: &'a str) -> CounterFuture<'a, TakeResult>;
 
-    /// Frees the slots of a lease and corrects the amounts taken: `used[i]` in place of `asks[i].cost`. A budget
-    /// whose period has ended since, `age` ago, is not changed. Called at most once for each successful `take`.
-    fn commit<'a>(
-        &'a self,
-        asks: &'a [CounterRequest],
-        lease: &'a str,
-        used: &'a [u64],
-        age: Duration,
-    ) -> CounterFuture<'a, ()>;
+    /// Frees the slots of a lease and corrects the amounts taken: `spent.used[i]` in place of `asks[i].cost`. A budget
+    /// whose period has ended since, `spent.age` ago, is not changed. Called at most once for each successful `take`.
+    fn commit<'a>(&'a self, asks: &'a [CounterRequest], lease: &'a str, spent: Spent<'a>) -> CounterFuture<'a, ()>;
 
     /// Current values of the counters, in the order of `asks`, without changing them.
     fn read<'a>(&'a self, asks: &'a [CounterRequest]) -> CounterFuture<'a, Vec<CounterValue>>;

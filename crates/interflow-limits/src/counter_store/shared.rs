@@ -5,14 +5,13 @@
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
 
 use interflow_types::schema::JsonSchema;
 use parking_lot::Mutex;
 use serde::Serialize;
 
 use super::{
-    CounterFuture, CounterRequest, CounterStore, CounterStoreError, CounterValue, MemoryCounterStore, TakeResult,
+    CounterFuture, CounterRequest, CounterStore, CounterStoreError, CounterValue, MemoryCounterStore, Spent, TakeResult,
 };
 use crate::config::SharedFailureMode;
 
@@ -103,18 +102,12 @@ impl CounterStore for SharedCounterStore {
         })
     }
 
-    fn commit<'a>(
-        &'a self,
-        asks: &'a [CounterRequest],
-        lease: &'a str,
-        used: &'a [u64],
-        age: Duration,
-    ) -> CounterFuture<'a, ()> {
+    fn commit<'a>(&'a self, asks: &'a [CounterRequest], lease: &'a str, spent: Spent<'a>) -> CounterFuture<'a, ()> {
         Box::pin(async move {
             let is_elsewhere = self.elsewhere.lock().remove(lease);
             match self.failure {
-                _ if !is_elsewhere => self.record_result(self.shared.commit(asks, lease, used, age).await),
-                SharedFailureMode::Local => self.local.commit(asks, lease, used, age).await,
+                _ if !is_elsewhere => self.record_result(self.shared.commit(asks, lease, spent).await),
+                SharedFailureMode::Local => self.local.commit(asks, lease, spent).await,
                 SharedFailureMode::Open | SharedFailureMode::Closed => Ok(()),
             }
         })
@@ -127,8 +120,12 @@ impl CounterStore for SharedCounterStore {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::counter_store::CounterLimit;
+
+    const ONE: Spent<'_> = Spent { used: &[1], age: Duration::ZERO };
 
     /// A store that is always unreachable.
     struct Gone;
@@ -138,13 +135,7 @@ mod tests {
             Box::pin(std::future::ready(Err(CounterStoreError("gone".into()))))
         }
 
-        fn commit<'a>(
-            &'a self,
-            _: &'a [CounterRequest],
-            _: &'a str,
-            _: &'a [u64],
-            _: Duration,
-        ) -> CounterFuture<'a, ()> {
+        fn commit<'a>(&'a self, _: &'a [CounterRequest], _: &'a str, _: Spent<'a>) -> CounterFuture<'a, ()> {
             panic!("what the server does not know is not settled there")
         }
 
@@ -175,12 +166,12 @@ mod tests {
         for lease in ["a", "b", "c"] {
             assert_eq!(open.take(&slot(), lease).await, Ok(Ok(())));
         }
-        open.commit(&slot(), "a", &[1], Duration::ZERO).await.unwrap();
+        open.commit(&slot(), "a", ONE).await.unwrap();
         assert_eq!(open.status(), SharedStoreStatus { reachable: false, errors: 3, fallbacks: 3 });
         let local = ledger(SharedFailureMode::Local);
         assert_eq!(local.take(&slot(), "a").await, Ok(Ok(())));
         assert!(local.take(&slot(), "b").await.unwrap().is_err());
-        local.commit(&slot(), "a", &[1], Duration::ZERO).await.unwrap();
+        local.commit(&slot(), "a", ONE).await.unwrap();
         assert_eq!(local.take(&slot(), "b").await, Ok(Ok(())));
     }
 }

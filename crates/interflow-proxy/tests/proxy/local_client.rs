@@ -1,12 +1,17 @@
 //! Interflow's own requests: who may send them when, where they may go, and which are recorded.
 
-use std::net::IpAddr;
+use std::io::{Read, Write};
+use std::net::{IpAddr, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::task::Poll;
 
 use interflow_proxy::LocalClient;
 use interflow_proxy::config::UpstreamProxyRule;
 use interflow_testkit::Origin;
-use interflow_types::{Body, ErrorKind, Headers, HttpClient, HttpVersion, Method, Request, RequestHead, Scheme, Url};
+use interflow_types::{
+    Body, BoxFuture, ErrorKind, Flow, GatewayMount, GatewayRequest, Headers, HttpClient, HttpVersion, LocalHandler,
+    Method, MountTarget, Request, RequestHead, Response, Result, Scheme, Url,
+};
 
 use crate::support::Proxy;
 
@@ -37,6 +42,58 @@ async fn a_client_works_from_the_start_of_its_server_to_its_end() {
     }
     drop(running);
     assert_eq!(local.send(ask(&origin)).await.unwrap_err().kind(), ErrorKind::Internal, "the server has ended");
+}
+
+/// Answers every request with what the origin answers to one of its own.
+#[derive(Clone)]
+struct Asks(LocalClient, String);
+
+impl GatewayMount for Asks {
+    fn name(&self) -> &'static str {
+        "asks"
+    }
+
+    fn find(&self, _: &GatewayRequest<'_>) -> Option<MountTarget> {
+        Some(MountTarget::Serve(Arc::new(self.clone())))
+    }
+}
+
+impl LocalHandler for Asks {
+    fn serve<'a>(&'a self, _: &'a mut Flow, _: Request) -> BoxFuture<'a, Result<Response>> {
+        Box::pin(self.0.send(ask_at(&self.1)))
+    }
+}
+
+#[tokio::test]
+async fn components_can_send_requests_when_the_first_connection_is_accepted() {
+    let origin = Origin::http().start().await;
+    let addr = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    // Requests that wait before there are workers; many of these, so that the first serves while others start.
+    let client = std::thread::spawn(move || {
+        let ask = |_| loop {
+            if let Ok(mut io) = TcpStream::connect(addr) {
+                io.write_all(b"GET / HTTP/1.1\r\nHost: gate.test\r\n\r\n").unwrap();
+                break io;
+            }
+        };
+        let mut waiting: Vec<_> = (0..200).map(ask).collect();
+        waiting.iter_mut().map(|io| status(io)).filter(|status| status != "HTTP/1.1 200").collect::<Vec<_>>()
+    });
+    let local = LocalClient::default();
+    let mount = Arc::new(Asks(local.clone(), origin.authority()));
+    let _proxy = Proxy::with_components(&[], Vec::new(), vec![mount], local, |c| {
+        c.gateway.listen = vec![addr];
+        c.gateway.hosts = vec!["gate.test".into()];
+        c.workers.count = 64;
+    });
+    let failed = tokio::task::spawn_blocking(|| client.join().unwrap()).await.unwrap();
+    assert_eq!(failed, Vec::<String>::new());
+}
+
+fn status(io: &mut TcpStream) -> String {
+    let mut status = [0; 12];
+    io.read_exact(&mut status).unwrap();
+    String::from_utf8_lossy(&status).into_owned()
 }
 
 #[tokio::test]

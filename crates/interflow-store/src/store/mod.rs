@@ -201,6 +201,14 @@ pub trait FlowStore: ConversationStore + Send + Sync {
     /// [`NotFound`](crate::StoreError::NotFound) if there is none with this id.
     fn get(&self, id: FlowId) -> Result<FlowRecord>;
 
+    /// Like [`get`](Self::get), with what the store can read along with the row, as [`list_loaded`](Self::list_loaded) does.
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get).
+    fn get_loaded(&self, id: FlowId, parts: FlowParts) -> Result<LoadedFlow> {
+        self.get(id).map(|row| LoadedFlow::new(row, parts))
+    }
+
     /// The recorded bytes of a body within `range`, as sent (content coding kept).
     ///
     /// # Errors

@@ -71,7 +71,8 @@ pub(crate) fn open_writer(dir: &Path) -> Result<Connection> {
 /// Opens the database for reading, also while another process writes it.
 pub(crate) fn open_reader(dir: &Path) -> Result<Connection> {
     let file = file(dir);
-    if !file.exists() {
+    // What cannot be looked at is not absent.
+    if !file.try_exists().map_err(StoreError::io("cannot look for", &file))? {
         return Err(match std::fs::read_dir(super::segments_dir(dir)).is_ok_and(|mut files| files.next().is_some()) {
             true => StoreError::DatabaseLost(dir.to_owned()),
             false => StoreError::Absent(dir.to_owned()),

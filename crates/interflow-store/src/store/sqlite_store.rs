@@ -238,6 +238,14 @@ impl FlowStore for SqliteStore {
         self.read(|db| rows::get(db, id).map(|s| s.row))
     }
 
+    fn get_loaded(&self, id: FlowId, parts: FlowParts) -> Result<LoadedFlow> {
+        self.read(|db| {
+            let view = db.unchecked_transaction()?;
+            let flow = loading::load(&view, &segments_dir(&self.dir), vec![rows::get(&view, id)?], parts)?.pop();
+            flow.ok_or(StoreError::NotFound(id))
+        })
+    }
+
     fn body(&self, id: FlowId, direction: Direction, range: Range<u64>) -> Result<BodyReader> {
         self.body_at(id, range, |_| body_index(direction))
     }

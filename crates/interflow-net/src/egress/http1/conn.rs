@@ -15,7 +15,7 @@ use crate::egress::shared_limits::ConnectionPermit;
 use crate::io::IoStream;
 
 /// The size of a read buffer once a body has turned out to be long.
-const LONG_READ_SIZE: usize = 64 * 1024;
+const LONG_READ_SIZE: usize = 128 * 1024;
 
 pub(crate) struct Http1Connection {
     pub(crate) io: IoStream,

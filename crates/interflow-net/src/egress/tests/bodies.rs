@@ -253,7 +253,7 @@ async fn large_bodies_stream_in_constant_memory_both_ways() {
         }
     }
     assert_eq!(got, LENGTH);
-    assert!(largest <= 64 * 1024, "a frame of {largest} bytes");
+    assert!(largest <= 128 * 1024, "a frame of {largest} bytes");
     assert!(peak < before + 64, "memory grew from {before} to {peak} MiB");
 }
 
