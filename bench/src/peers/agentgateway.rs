@@ -1,5 +1,5 @@
 //! agentgateway in front of the fake provider, with TLS: its section `llm` with a provider and a model for each upstream; alone, with
-//! its prompt guard as redaction (it masks, and restores nothing), and as guardrails.
+//! its prompt guard as redaction (it masks, and restores nothing) and as guardrails, and with keys.
 
 use std::fs;
 use std::process::Command;
@@ -19,6 +19,8 @@ pub enum Agentgateway {
     Masking,
     /// Words and expressions are blocked in requests and answers.
     Blocking,
+    /// Requests need a known key, and are limited per second. It has no budgets and records nothing.
+    Keys,
 }
 
 impl Peer for Agentgateway {
@@ -27,6 +29,7 @@ impl Peer for Agentgateway {
             Self::Alone => "agentgateway",
             Self::Masking => "agentgateway+mask",
             Self::Blocking => "agentgateway+guardrails",
+            Self::Keys => "agentgateway+keys",
         }
     }
 
@@ -66,6 +69,10 @@ impl Agentgateway {
         let regex = |action: &str, rules: Vec<Value>| json!([{ "regex": { "action": action, "rules": rules } }]);
         match self {
             Self::Alone => json!({}),
+            Self::Keys => json!({
+                "apiKey": { "keys": [{ "key": "sk-fake" }], "mode": "strict" },
+                "localRateLimit": [{ "maxTokens": 1_000_000, "tokensPerFill": 1_000_000, "fillInterval": "1s" }],
+            }),
             Self::Masking => {
                 let known = ["ssn", "email", "phoneNumber", "creditCard"].map(|name| json!({ "builtin": name }));
                 let own = [IBAN, IPV4].map(|pattern| json!({ "pattern": pattern }));

@@ -167,6 +167,7 @@ pub fn all() -> Vec<Box<dyn Peer>> {
         Box::new(agentgateway::Agentgateway::Alone),
         Box::new(agentgateway::Agentgateway::Masking),
         Box::new(agentgateway::Agentgateway::Blocking),
+        Box::new(agentgateway::Agentgateway::Keys),
         Box::new(portkey::Portkey),
         Box::new(litellm::Litellm::Alone),
         Box::new(litellm::Litellm::Presidio),

@@ -30,8 +30,9 @@ const PLAIN: &[&str] = &["gateway", "agentgateway", "portkey", "litellm"];
 const STREAMING: &[&str] = &["gateway", "agentgateway", "litellm"];
 /// With and without what a team uses: a key, a budget, guardrails, redaction and the recording.
 const LARGE: &[&str] = &["gateway", "gateway+redact-new", "gateway+all", "agentgateway", "portkey", "litellm"];
-const WITH_KEYS: &[&str] = &["gateway", "gateway+keys", "gateway+all"];
-const WITH_LOGINS: &[&str] = &["gateway+keys", "gateway+all", "litellm"];
+const WITH_KEYS: &[&str] = &["gateway", "gateway+keys", "gateway+all", "agentgateway", "agentgateway+keys"];
+/// LiteLLM knows keys only with a database.
+const REFUSING: &[&str] = &["gateway+keys", "gateway+all", "agentgateway+keys"];
 const FAILING_OVER: &[&str] = &["gateway", "litellm"];
 const BESIDE_LARGE: &[&str] = &["gateway", "gateway+redact-new", "agentgateway", "litellm"];
 const REDACTING: &[&str] = &["gateway+redact", "gateway+redact-new", "agentgateway+mask", "litellm+mask"];
@@ -94,7 +95,7 @@ const CASES: [Case; 15] = [
     Case { name: "redaction", arms: REDACTING, proof: Proof::Redacted, ..BASE },
     Case { name: "guardrails", arms: GUARDED, proof: Proof::Guarded, ..BASE },
     Case { name: "key, budget, guardrails, redaction and recording", arms: WITH_KEYS, ..BASE },
-    Case { name: "unknown keys", arms: WITH_LOGINS, proof: Proof::UnknownKeys, ..BASE },
+    Case { name: "unknown keys", arms: REFUSING, proof: Proof::UnknownKeys, ..BASE },
     Case { name: "failover", arms: FAILING_OVER, model: Some("failover"), ..BASE },
     Case { name: "beside large prompts", arms: BESIDE_LARGE, large_beside: 4, ..BASE },
     Case { name: "10K tokens", arms: LARGE, tokens: 10_000, ..BASE },

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use interflow_files::EditTurn;
 use interflow_store::shared_state::SettingsStore;
+use interflow_types::labelled_enum;
 use interflow_types::schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -145,14 +146,17 @@ pub struct SettingsDiffLine {
     pub text: String,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum SettingsDiffKind {
-    Same,
-    Removed,
-    Added,
-    /// Lines that are left out.
-    Gap,
+labelled_enum! {
+    // Labelled by what precedes such a line in a diff.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+    #[serde(rename_all = "lowercase")]
+    pub enum SettingsDiffKind {
+        Same " ",
+        Removed "-",
+        Added "+",
+        /// Lines that are left out.
+        Gap "…",
+    }
 }
 
 /// A setting before and after a change, with credentials masked.

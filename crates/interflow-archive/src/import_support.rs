@@ -9,19 +9,21 @@ use interflow_types::{FlowId, Headers, Timestamp};
 use super::{FlowSink, FlowWithBodies, ImportError, ImportReport, Result, jsonl};
 use interflow_store::{BodyRecord, FlowKind, FlowState, RequestRecord, ResponseRecord, TunnelRecord};
 
-/// A flow id derived from `started` and `parts`: stable across imports of the same file.
-pub fn stable_id(started: Timestamp, parts: &[&[u8]]) -> FlowId {
+/// A flow id derived from `started`, the place in the file and `parts`: stable across imports of the same file, and in its
+/// order where flows began at the same time.
+pub fn stable_id(started: Timestamp, number: u64, parts: &[&[u8]]) -> FlowId {
     let mut hash = blake3::Hasher::new();
     // Each part with its length, so that different parts cannot run together to the same bytes.
     for part in parts {
         hash.update(&(part.len() as u64).to_le_bytes()).update(part);
     }
-    // The form of Interflow's own ids: 48 bits of milliseconds, then 80 bits, here of the hash instead of random
-    // ones.
+    // The form of Interflow's own ids: 48 bits of milliseconds, then 80 bits, here 10 of the microseconds, 30 of the
+    // number and 40 of the hash instead of random ones.
     let mut low = [0; 16];
-    low[6..].copy_from_slice(&hash.finalize().as_bytes()[..10]);
-    let millis = u128::from(started.micros() / 1000) & ((1 << 48) - 1);
-    FlowId::from_u128(millis << 80 | u128::from_be_bytes(low))
+    low[11..].copy_from_slice(&hash.finalize().as_bytes()[..5]);
+    let time = u128::from(started.micros() / 1000) << 10 | u128::from(started.micros() % 1000);
+    let (time, number) = (time & ((1 << 58) - 1), u128::from(number) & ((1 << 30) - 1));
+    FlowId::from_u128(time << 70 | number << 40 | u128::from_be_bytes(low))
 }
 
 /// Adds a header field, or notes why it is invalid.
@@ -253,8 +255,8 @@ mod tests {
     #[test]
     fn ids_depend_on_their_parts_and_begin_with_the_time() {
         let at = Timestamp::from_micros(1_795_168_800_123_456);
-        let a = stable_id(at, &[b"ab", b"c"]);
-        assert_eq!((a, a.unix_millis()), (stable_id(at, &[b"ab", b"c"]), 1_795_168_800_123));
-        assert_ne!(a, stable_id(at, &[b"a", b"bc"]));
+        let a = stable_id(at, 1, &[b"ab", b"c"]);
+        assert_eq!((a, a.unix_millis()), (stable_id(at, 1, &[b"ab", b"c"]), 1_795_168_800_123));
+        assert_ne!(a, stable_id(at, 1, &[b"a", b"bc"]));
     }
 }

@@ -165,7 +165,7 @@ impl BodySource for OriginalBodySource<'_> {
 }
 
 macro_rules! formats {
-    ($($format:ident $name:literal $extensions:tt $import:literal $doc:literal;)*) => {
+    ($($format:ident $name:literal $extensions:tt $import:literal $media:tt $doc:literal;)*) => {
         /// A format of recorded flows.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
@@ -187,6 +187,10 @@ macro_rules! formats {
                 match self { $(Self::$format => $import,)* }
             }
 
+            pub const fn media_type(self) -> &'static str {
+                match self { $(Self::$format => $media,)* }
+            }
+
             /// A short description for help texts.
             pub const fn doc(self) -> &'static str {
                 match self { $(Self::$format => $doc,)* }
@@ -195,29 +199,36 @@ macro_rules! formats {
     };
 }
 
+/// Of what is shown as bytes, and as text.
+const BYTES: &str = "application/octet-stream";
+const TEXT: &str = "text/plain; charset=utf-8";
+
 formats! {
-    Har "har" ["har", "har.gz", "zhar"] true "HAR 1.2, as browsers and proxies read it.";
-    Jsonl "jsonl" ["jsonl", "ndjson", "jsonl.gz"] true "One flow to a line, with everything that is known of it.";
-    Saz "saz" ["saz"] true "Fiddler's archive.";
-    Fxzy "fxzy" ["fxzy", "fzy", "fluxzy"] true "Fluxzy's archive.";
-    Mitm "mitm" ["mitm", "flow", "flows"] true "mitmproxy's flow file.";
-    Pcapng "pcapng" ["pcapng"] false "Packets with the secrets that decrypt them, for Wireshark.";
-    Parquet "parquet" ["parquet"] false "A table of flows for DuckDB, pandas, Polars and the like.";
-    Curl "curl" ["sh"] false "curl command lines.";
-    Httpie "httpie" ["sh"] false "HTTPie command lines.";
-    Fetch "fetch" ["js"] false "JavaScript with fetch.";
-    Python "python" ["py"] false "Python with requests.";
-    Go "go" ["go"] false "Go with net/http.";
-    Java "java" ["java"] false "Java with its HttpClient.";
-    CSharp "csharp" ["cs"] false "C# with HttpClient.";
-    Php "php" ["php"] false "PHP with its curl extension.";
-    PowerShell "powershell" ["ps1"] false "PowerShell 7 with Invoke-WebRequest.";
-    Rust "rust" ["rs"] false "Rust with reqwest.";
-    Raw "raw" ["http"] false "Requests and responses as bytes.";
-    RawRequest "raw-request" ["http"] false "Requests as bytes.";
-    RawResponse "raw-response" ["http"] false "Responses as bytes.";
-    Html "html" ["html", "htm"] false "One page to share, without any external resources.";
-    Table "table" ["txt"] false "A line for each flow, for people.";
+    Har "har" ["har", "har.gz", "zhar"] true "application/json" "HAR 1.2, as browsers and proxies read it.";
+    Jsonl "jsonl" ["jsonl", "ndjson", "jsonl.gz"] true "application/x-ndjson"
+        "One flow to a line, with everything that is known of it.";
+    Saz "saz" ["saz"] true "application/zip" "Fiddler's archive.";
+    Fxzy "fxzy" ["fxzy", "fzy", "fluxzy"] true "application/zip" "Fluxzy's archive.";
+    Mitm "mitm" ["mitm", "flow", "flows"] true BYTES "mitmproxy's flow file.";
+    Pcapng "pcapng" ["pcapng"] false "application/x-pcapng"
+        "Packets with the secrets that decrypt them, for Wireshark.";
+    Parquet "parquet" ["parquet"] false "application/vnd.apache.parquet"
+        "A table of flows for DuckDB, pandas, Polars and the like.";
+    Curl "curl" ["sh"] false TEXT "curl command lines.";
+    Httpie "httpie" ["sh"] false TEXT "HTTPie command lines.";
+    Fetch "fetch" ["js"] false TEXT "JavaScript with fetch.";
+    Python "python" ["py"] false TEXT "Python with requests.";
+    Go "go" ["go"] false TEXT "Go with net/http.";
+    Java "java" ["java"] false TEXT "Java with its HttpClient.";
+    CSharp "csharp" ["cs"] false TEXT "C# with HttpClient.";
+    Php "php" ["php"] false TEXT "PHP with its curl extension.";
+    PowerShell "powershell" ["ps1"] false TEXT "PowerShell 7 with Invoke-WebRequest.";
+    Rust "rust" ["rs"] false TEXT "Rust with reqwest.";
+    Raw "raw" ["http"] false BYTES "Requests and responses as bytes.";
+    RawRequest "raw-request" ["http"] false BYTES "Requests as bytes.";
+    RawResponse "raw-response" ["http"] false BYTES "Responses as bytes.";
+    Html "html" ["html", "htm"] false "text/html; charset=utf-8" "One page to share, without any external resources.";
+    Table "table" ["txt"] false TEXT "A line for each flow, for people.";
 }
 
 impl ArchiveFormat {
@@ -234,19 +245,6 @@ impl ArchiveFormat {
     pub fn is_binary(self) -> bool {
         let media_type = self.media_type();
         !media_type.starts_with("text/") && !media_type.ends_with("json")
-    }
-
-    pub const fn media_type(self) -> &'static str {
-        match self {
-            Self::Har => "application/json",
-            Self::Jsonl => "application/x-ndjson",
-            Self::Saz | Self::Fxzy => "application/zip",
-            Self::Pcapng => "application/x-pcapng",
-            Self::Parquet => "application/vnd.apache.parquet",
-            Self::Mitm | Self::Raw | Self::RawRequest | Self::RawResponse => "application/octet-stream",
-            Self::Html => "text/html; charset=utf-8",
-            _ => "text/plain; charset=utf-8",
-        }
     }
 
     /// By file name extension, in any case. The dot must be there: `har` alone is a name.

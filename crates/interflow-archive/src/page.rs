@@ -9,6 +9,7 @@ use interflow_codec::html::escape;
 use interflow_store::{FlowRecord, decoded_body};
 use interflow_types::{Direction, Headers};
 
+use super::view::body_text::text_if_readable;
 use super::{BodySource, FlowExporter, text, view};
 
 /// Maximum size of a body's text on the page, in bytes; a longer one is cut.
@@ -76,11 +77,11 @@ impl<W: Write> PageWriter<W> {
             return writeln!(self.out, "<img alt=\"The body\" src=\"data:{media};base64,{packed}\">");
         }
         let part = &decoded.bytes[..decoded.bytes.len().min(MAX_TEXT)];
-        let Some(text) = readable(part) else {
+        let Some(text) = text_if_readable(headers, part) else {
             return writeln!(self.out, "<p class=\"soft\">Not text, and therefore not on this page.</p>");
         };
         let is_cut = decoded.truncated || decoded.bytes.len() > MAX_TEXT;
-        let text = if is_cut { text.to_owned() } else { view::json(part).unwrap_or_else(|_| text.to_owned()) };
+        let text = if is_cut { text } else { view::json(part).unwrap_or(text) };
         writeln!(self.out, "<pre>{}{}</pre>", escape(&text), if is_cut { "\n…" } else { "" })
     }
 
@@ -94,7 +95,8 @@ impl<W: Write> PageWriter<W> {
             let from = if message.direction == Direction::Request { "Client" } else { "Server" };
             writeln!(self.out, "<p class=\"soft\">{from}, {}</p>", text::size(message.size))?;
             let part = &message.payload[..message.payload.len().min(MAX_MESSAGE)];
-            let text = readable(part).map_or_else(|| hex::encode(&part[..part.len().min(256)]), str::to_owned);
+            let hex = || hex::encode(&part[..part.len().min(256)]);
+            let text = text_if_readable(&Headers::new(), part).unwrap_or_else(hex);
             writeln!(self.out, "<pre>{}</pre>", escape(&text))?;
         }
         if row.messages > MAX_MESSAGES as u64 {
@@ -124,16 +126,6 @@ impl<W: Write> FlowExporter for PageWriter<W> {
         writeln!(self.out, "</body></html>")?;
         self.out.flush()
     }
-}
-
-/// Text without NUL; the last character may be cut.
-fn readable(bytes: &[u8]) -> Option<&str> {
-    let text = match std::str::from_utf8(bytes) {
-        Ok(text) => text,
-        Err(e) if e.error_len().is_none() => std::str::from_utf8(&bytes[..e.valid_up_to()]).ok()?,
-        Err(_) => return None,
-    };
-    (!text.contains('\0')).then_some(text)
 }
 
 /// By the first bytes, whatever the head says. SVG is text here, because it can contain scripts.

@@ -1,13 +1,12 @@
 //! Flows as text for terminals: one line each, or in full. Control characters from peers never reach the terminal.
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
 use std::io::{self, Read, Write};
 
-use interflow_types::{Direction, Headers, MessageKind, Passthrough, Timestamp, is_terminal_control};
+use interflow_types::{Direction, Headers, MessageKind, Passthrough, Timestamp, is_terminal_control, labelled_enum};
 
 use super::{BodySource, content_coding};
-use crate::view::{self, BinaryKind, BodyContext, ProtoSchemas};
+use crate::view::{self, BinaryKind, BodyContext, ProtoSchemas, body_text};
 use interflow_store::{FlowKind, FlowRecord, FlowState, MessageRecord};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -16,26 +15,21 @@ pub struct TextStyle {
     pub colour: bool,
 }
 
-/// The role of a text, which determines its colour.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum TextRole {
-    Dim,
-    Bold,
-    Good,
-    Notice,
-    Bad,
+labelled_enum! {
+    /// The role of a text, which determines its colour: the number of ECMA-48.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(super) enum TextRole {
+        Dim "2",
+        Bold "1",
+        Good "32",
+        Notice "33",
+        Bad "31",
+    }
 }
 
 impl TextStyle {
     pub(super) fn paint(self, paint: TextRole, text: &str) -> String {
-        let code = match paint {
-            TextRole::Dim => "2",
-            TextRole::Bold => "1",
-            TextRole::Good => "32",
-            TextRole::Notice => "33",
-            TextRole::Bad => "31",
-        };
-        if self.colour && !text.is_empty() { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+        if self.colour && !text.is_empty() { format!("\x1b[{}m{text}\x1b[0m", paint.as_str()) } else { text.to_owned() }
     }
 }
 
@@ -242,18 +236,20 @@ fn body(
     let headers = row.headers(side).unwrap_or(&empty);
     let plain = content_coding::decode(headers, &bytes);
     writeln!(out)?;
-    match (structured_view(row, side, &plain, max, schemas), std::str::from_utf8(&plain)) {
-        (Some(text), _) => write!(out, "{}", clean_lines(&text))?,
-        (None, Ok(text)) => {
-            let text = pretty(text);
+    let as_text = || body_text::text_if_readable(headers, &plain);
+    match structured_view(row, side, &plain, max, schemas).ok_or_else(as_text) {
+        Ok(text) => write!(out, "{}", clean_lines(&text))?,
+        Err(Some(text)) => {
+            let is_json = text.trim_start().starts_with(['{', '[']);
+            let text = if is_json { view::json(text.as_bytes()).unwrap_or(text) } else { text };
             let cut = text.floor_char_boundary(max.min(text.len()));
             writeln!(out, "{}", clean_lines(&text[..cut]))?;
             if cut < text.len() {
                 writeln!(out, "… {} more", size((text.len() - cut) as u64))?;
             }
         }
-        (None, Err(_)) => {
-            write!(out, "{}", hex(&plain[..plain.len().min(256).min(max)]))?;
+        Err(None) => {
+            write!(out, "{}", body_text::hex(0, &plain[..plain.len().min(256).min(max)]))?;
             writeln!(out, "binary, {}", size(plain.len() as u64))?;
         }
     }
@@ -279,26 +275,6 @@ fn structured_view(
     let context = BodyContext { headers, path, direction: side, message: None };
     let head = &plain[..plain.len().min(view::MAX_BODY)];
     view::pretty(BinaryKind::from_headers(headers)?, &context, head, schemas, max).ok()
-}
-
-/// JSON indented; anything else unchanged.
-fn pretty(text: &str) -> Cow<'_, str> {
-    if !text.trim_start().starts_with(['{', '[']) {
-        return Cow::Borrowed(text);
-    }
-    let value: Result<serde_json::Value, _> = serde_json::from_str(text);
-    value.and_then(|v| serde_json::to_string_pretty(&v)).map_or(Cow::Borrowed(text), Cow::Owned)
-}
-
-/// A hex dump, sixteen bytes per line.
-fn hex(bytes: &[u8]) -> String {
-    let mut out = String::new();
-    for (i, line) in bytes.chunks(16).enumerate() {
-        let digits: String = line.iter().map(|b| format!("{b:02x} ")).collect();
-        let ascii: String = line.iter().map(|&b| if b.is_ascii_graphic() { char::from(b) } else { '.' }).collect();
-        writeln!(out, "{:08x}  {digits:<48} {ascii}", i * 16).expect("a String takes all");
-    }
-    out
 }
 
 fn message_line(message: &MessageRecord, started: Timestamp) -> String {

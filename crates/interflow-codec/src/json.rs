@@ -1,7 +1,12 @@
 //! A pull parser for JSON (RFC 8259) that returns byte ranges instead of values, so that a body can be edited in
 //! place.
 
+use std::borrow::Cow;
+use std::io::{self, BufRead, Read};
 use std::ops::Range;
+
+use memchr::memchr;
+use serde::de::DeserializeOwned;
 
 /// The deepest nesting of arrays and objects.
 pub const MAX_DEPTH: usize = 256;
@@ -51,6 +56,136 @@ pub fn replace_ranges<'e>(bytes: &[u8], edits: impl Iterator<Item = (Range<usize
     }
     out.extend_from_slice(bytes.get(at..).unwrap_or_default());
     out
+}
+
+/// Reads JSON of any sender. JavaScript writes half of a cut emoji as a lone escape (`\ud83e`), which the grammar
+/// allows (RFC 8259 8.2) and no string of Rust can hold: such a half is read as U+FFFD.
+///
+/// # Errors
+/// It is not JSON, or not of this type.
+///
+/// ```
+/// let cut: String = interflow_codec::json::parse(br#""a \ud83e""#)?;
+/// assert_eq!(cut, "a \u{fffd}");
+/// # Ok::<(), serde_json::Error>(())
+/// ```
+pub fn parse<T: DeserializeOwned>(json: &[u8]) -> serde_json::Result<T> {
+    serde_json::from_slice(json).or_else(|strict| match std::str::from_utf8(json).map(whole_pairs) {
+        Ok(Cow::Owned(whole)) => serde_json::from_str(&whole),
+        _ => Err(strict),
+    })
+}
+
+/// JSON text that every parser reads: with U+FFFD for halves of surrogate pairs.
+pub fn whole_pairs(json: &str) -> Cow<'_, str> {
+    if !["\\ud", "\\uD"].iter().any(|begin| json.contains(begin)) {
+        return json.into();
+    }
+    let mut whole = json.as_bytes().to_vec();
+    replace_halves(&mut whole);
+    String::from_utf8(whole).map_or(json.into(), Cow::Owned)
+}
+
+/// The length of an escape by its code, such as `\ud83e`.
+const ESCAPE: usize = 6;
+
+/// Puts U+FFFD, which is as long, in the place of halves of surrogate pairs. Returns up to where that is certain: an
+/// escape may go on behind the end.
+fn replace_halves(json: &mut [u8]) -> usize {
+    let is_cut = |text: &[u8]| text.len() < ESCAPE && br"\u".starts_with(text.get(..2).unwrap_or(text));
+    let mut at = 0;
+    while let Some(found) = memchr(b'\\', json.get(at..).unwrap_or_default()) {
+        at += found;
+        let rest = json.get_mut(at..).unwrap_or_default();
+        let (escape, next) = rest.split_at_mut(ESCAPE.min(rest.len()));
+        at += match (escaped_code(escape), escaped_code(next)) {
+            (None, _) if is_cut(escape) => return at,
+            (None, _) => 2,
+            (Some(0xd800..=0xdbff), Some(0xdc00..=0xdfff)) => 2 * ESCAPE,
+            (Some(0xd800..=0xdbff), None) if is_cut(next) => return at,
+            (Some(code), _) => {
+                if matches!(code, 0xd800..=0xdfff) {
+                    escape.copy_from_slice(br"\ufffd");
+                }
+                ESCAPE
+            }
+        };
+    }
+    json.len()
+}
+
+fn escaped_code(text: &[u8]) -> Option<u16> {
+    let digits = text.strip_prefix(br"\u")?.get(..4)?;
+    u16::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
+}
+
+/// JSON that comes bit by bit, with U+FFFD for halves of surrogate pairs.
+pub fn whole_pairs_reader(json: impl BufRead) -> impl Read {
+    WholePairsReader { json, held: Vec::new(), certain: 0 }
+}
+
+struct WholePairsReader<R> {
+    json: R,
+    held: Vec<u8>,
+    /// How much of what is held is passed on as it is.
+    certain: usize,
+}
+
+impl<R: BufRead> Read for WholePairsReader<R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let mut is_end = false;
+        while self.certain == 0 && !is_end {
+            let more = self.json.fill_buf()?;
+            let length = more.len();
+            self.held.extend_from_slice(more);
+            self.json.consume(length);
+            is_end = length == 0;
+            let certain = replace_halves(&mut self.held);
+            self.certain = if is_end { self.held.len() } else { certain };
+        }
+        let length = self.held.get(..self.certain).unwrap_or_default().read(out)?;
+        self.held.drain(..length);
+        self.certain -= length;
+        Ok(length)
+    }
+}
+
+/// Reads what is directly inside an array or object: the name of a member and the value, by their ranges.
+///
+/// # Errors
+/// It is not JSON; what was read before was passed on.
+pub fn children(
+    json: &[u8],
+    within: Range<usize>,
+    mut child: impl FnMut(Option<Range<usize>>, Range<usize>),
+) -> Result<(), JsonError> {
+    let base = within.start;
+    let mut reader = JsonReader::new(json.get(within).unwrap_or_default());
+    let (mut depth, mut start, mut name) = (0_usize, 0, None);
+    while let Some(token) = reader.next_token()? {
+        let value = match token {
+            JsonToken::Object(at) | JsonToken::Array(at) => {
+                depth += 1;
+                start = if depth == 2 { at } else { start };
+                continue;
+            }
+            JsonToken::Name(range) => {
+                name = (depth == 1).then(|| base + range.start..base + range.end).or(name);
+                continue;
+            }
+            JsonToken::End(at) => {
+                depth = depth.saturating_sub(1);
+                start..at
+            }
+            // With its quotes.
+            JsonToken::Text(text) => text.start - 1..text.end + 1,
+            JsonToken::Scalar(value) => value,
+        };
+        if depth == 1 {
+            child(name.take(), base + value.start..base + value.end);
+        }
+    }
+    Ok(())
 }
 
 /// A key or index in a JSON Pointer without escapes (RFC 6901 4).
@@ -331,6 +466,32 @@ mod tests {
         );
         assert_eq!(tokens("9007199254740993").unwrap(), ["9007199254740993"]);
         assert_eq!(tokens("\u{feff}\"x\"").unwrap(), ["'x'"]);
+    }
+
+    #[test]
+    fn a_half_of_a_surrogate_pair_is_read_as_a_replacement_character() {
+        for (json, text) in [
+            (r#""\ud83e""#, "\u{fffd}"),
+            (r#""\uDD16 b""#, "\u{fffd} b"),
+            (r#""\ud83e\ud83e\udd16\udd16""#, "\u{fffd}🤖\u{fffd}"),
+            (r#""\ud83e\n""#, "\u{fffd}\n"),
+            (r#""\ud83e\u0041""#, "\u{fffd}A"),
+            (r#""\\ud83e \\\ud83e""#, "\\ud83e \\\u{fffd}"),
+            (r#""\uD83E\uDD16""#, "🤖"),
+        ] {
+            assert_eq!(parse::<String>(json.as_bytes()).unwrap(), text, "{json}");
+            assert_eq!(serde_json::from_str::<String>(&whole_pairs(json)).unwrap(), text, "{json}");
+            for size in 1..json.len() {
+                let reader = whole_pairs_reader(io::BufReader::with_capacity(size, json.as_bytes()));
+                assert_eq!(serde_json::from_reader::<_, String>(reader).unwrap(), text, "{json} by {size}");
+            }
+        }
+        for json in [r#""\ud83e"#, r#""\ud83e\""#, r#""\ud83e\u""#, r#""\ud83e" x"#, r#""\x \ud83e""#, "{"] {
+            assert!(parse::<String>(json.as_bytes()).is_err(), "{json}");
+        }
+        let mut cut = String::new();
+        whole_pairs_reader(&br#""\ud83e\u"#[..]).read_to_string(&mut cut).unwrap();
+        assert_eq!(cut, r#""\ud83e\u"#, "nothing is lost at the end");
     }
 
     #[test]

@@ -47,6 +47,11 @@ impl InstanceInfo {
         proxies.chain(self.gateway.iter().map(named("gateway"))).chain(self.admin.iter().map(named("admin")))
     }
 
+    /// Where to connect to it: its admin port, which is the last that closes, or else another of its TCP listeners.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.admin.or_else(|| self.addresses().next().map(|(_, address)| address)).map(connect_address)
+    }
+
     /// Asks the process to stop, as a service manager does (SIGTERM).
     ///
     /// # Errors
@@ -138,6 +143,15 @@ impl DataDir {
         Self::find(None).is_ok_and(|default| default.path() == self.path())
     }
 
+    /// Refuses a directory, or an `instance.json` in it, that this user cannot read: what is there must not seem absent.
+    ///
+    /// # Errors
+    /// What cannot be read, and who can.
+    pub fn check_readable<T>(&self, look: impl FnOnce(&Path) -> io::Result<T>) -> Result<(), String> {
+        let found = existing(&self.instance_file(), look).map(drop);
+        found.map_err(|e| format!("{e}; run this as the owner of {}", self.path.display()))
+    }
+
     /// Creates the directory with mode 0700 if it does not exist. An existing directory keeps its mode: it may be shared
     /// deliberately, and each file that holds a secret is private.
     pub fn create(&self) -> Result<(), String> {
@@ -193,12 +207,16 @@ impl DataDir {
         if let Some(token) = existing(&path, fs::read_to_string)?.filter(|token| !token.trim().is_empty()) {
             return check_token_length(token.trim(), &path.display().to_string());
         }
-        let token = interflow_types::random_token();
-        if self.is_read_only {
-            return Ok(token);
+        self.new_secret(&path)
+    }
+
+    fn new_secret(&self, path: &Path) -> Result<String, String> {
+        let secret = interflow_types::random_token();
+        if !self.is_read_only {
+            self.create()?;
+            write_private(path, secret.as_bytes())?;
         }
-        write_private(&path, token.as_bytes())?;
-        Ok(token)
+        Ok(secret)
     }
 
     /// Reads a secret from a file in the data directory; creates it with mode 0600 on first use.
@@ -211,13 +229,7 @@ impl DataDir {
         if let Some(secret) = existing(&path, fs::read)?.filter(|secret| secret.len() >= 16) {
             return Ok(secret);
         }
-        let secret = interflow_types::random_token().into_bytes();
-        if self.is_read_only {
-            return Ok(secret);
-        }
-        self.create()?;
-        write_private(&path, &secret)?;
-        Ok(secret)
+        self.new_secret(&path).map(String::into_bytes)
     }
 
     fn instance_file(&self) -> PathBuf {
@@ -282,7 +294,7 @@ impl DataDir {
     /// crashed.
     pub fn running_instance(&self) -> Option<InstanceInfo> {
         let instance = self.announced_instance()?;
-        let addr = connect_address(*instance.proxy.first()?);
+        let addr = instance.address()?;
         // Check the process first: another program may be listening on its port by now.
         let alive = is_process_alive(instance.pid)
             && std::net::TcpStream::connect_timeout(&addr, std::time::Duration::from_millis(300)).is_ok();
@@ -427,6 +439,34 @@ mod tests {
         assert!(home.running_instance().is_none());
         drop(announced);
         assert!(!home.instance_file().exists());
+    }
+
+    #[test]
+    fn an_instance_without_a_proxy_port_is_found_by_its_admin_port() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = DataDir::find(Some(dir.path())).unwrap();
+        let admin = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port_only = instance(std::process::id(), &admin);
+        let info = InstanceInfo { admin: port_only.proxy.first().copied(), proxy: Vec::new(), ..port_only };
+        let _announced = home.write_instance_file(&info).unwrap();
+        assert_eq!(home.running_instance().map(|i| i.pid), Some(std::process::id()));
+        drop(admin);
+        assert!(home.running_instance().is_none());
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_not_reported_as_absent() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = DataDir::find(Some(dir.path())).unwrap();
+        home.check_readable(|file| fs::symlink_metadata(file)).unwrap();
+        // As for a directory of another user, looking into a file fails with something else than "not found".
+        fs::write(dir.path().join("file"), "").unwrap();
+        let unreadable = DataDir::find(Some(&dir.path().join("file"))).unwrap();
+        let error = crate::not_running(&unreadable).to_string();
+        assert!(
+            error.contains("instance.json cannot be read") && error.contains("run this as the owner of"),
+            "{error}"
+        );
     }
 
     #[cfg(unix)]

@@ -1,5 +1,6 @@
 //! Client of a running instance's admin API.
 
+use std::fs::File;
 use std::io::Read;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -27,6 +28,9 @@ pub struct InstanceApi {
 
 /// No instance runs with this data directory.
 pub fn not_running(home: &DataDir) -> CliError {
+    if let Err(e) = home.check_readable(|file| File::open(file)) {
+        return CliError::Failed(e);
+    }
     let shown = home.path().display();
     let mut text = format!("no instance is running with the data directory {shown}: start one with `interflow run`");
     let others = running_instances::running();

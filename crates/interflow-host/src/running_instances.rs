@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use interflow_files::{FileAccess, create_private_dir, write_atomic};
 
-use crate::data_dir::{DataDir, InstanceInfo, connect_address, is_process_alive};
+use crate::data_dir::{DataDir, InstanceInfo, is_process_alive};
 
 /// Where they are registered: `$XDG_RUNTIME_DIR/interflow`, or beside the default data directory.
 fn registry() -> Option<PathBuf> {
@@ -76,8 +76,7 @@ fn files(registry: &Path) -> impl Iterator<Item = (PathBuf, u32)> {
 /// A line for each instance: how commands for it begin, its process and its address.
 pub fn list(instances: &[(DataDir, InstanceInfo)]) -> String {
     let line = |(home, instance): &(DataDir, InstanceInfo)| {
-        let address = instance.admin.or_else(|| instance.proxy.first().copied()).map(connect_address);
-        let address = address.map(|address| format!(", http://{address}/")).unwrap_or_default();
+        let address = instance.address().map(|address| format!(", http://{address}/")).unwrap_or_default();
         format!("  {} …  (process {}{address})", home.command(), instance.pid)
     };
     instances.iter().map(line).collect::<Vec<_>>().join("\n")

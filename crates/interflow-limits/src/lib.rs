@@ -39,9 +39,9 @@ pub use counter_store::{
 pub use keys::{
     GroupChange, GroupLevel, KEY_PREFIX, KeyChange, KeyFileError, KeyGroup, KeyRejection, KeyScope, KeyState, KeyStore,
     MCP_SEPARATOR, NewVirtualKey, PlaintextKey, ScopeRequest, ScopeViolation, VirtualKey, VirtualKeyRing, add_key,
-    check_mcp_name, hash_key, parse_timestamp, revoke_key,
+    check_mcp_name, hash_key, holds_key, parse_timestamp, revoke_key,
 };
-pub use keys::{KeyContext, KeyedEndpoint, any_matches, matches_model};
+pub use keys::{KeyContext, KeyedEndpoint, any_matches, covers_model, matches_model};
 pub use models::{ModelListing, ModelView};
 pub use prices::{CallCharge, PriceList, PriceListDates};
 pub use redis::{NoRedis, RedisConnector, RedisOptions, RedisServer, RedisValues};
@@ -53,4 +53,4 @@ pub use rules::{
 pub use spend::{SpendBy, SpendDatabase, SpendError, SpendLedger, SpendQuery, SpendReport};
 pub use tags::{SHADOW_TAG, TAGS_HEADER, TagSet, parse_tags};
 pub use token_bucket::TokenBucket;
-pub use usage::{DeploymentUsage, UsageRow, UsageSums, UsageTotals};
+pub use usage::{DeploymentUsage, UsageRow, UsageSums, UsageTotals, format_dollars};

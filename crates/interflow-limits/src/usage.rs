@@ -85,6 +85,12 @@ impl UsageSums {
     }
 }
 
+/// An amount of dollars, with cents and as many more digits as it has, to a millionth.
+pub fn format_dollars(amount: f64) -> String {
+    let text = format!("${amount:.6}");
+    text[..text.trim_end_matches('0').len().max(text.len() - 4)].to_owned()
+}
+
 /// The usage of a key, user, provider and model.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct UsageRow {

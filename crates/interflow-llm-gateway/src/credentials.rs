@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use interflow_limits::KEY_PREFIX;
+use interflow_limits::{KEY_PREFIX, holds_key};
 use interflow_llm::Provider;
 use interflow_types::{ByteStr, RequestHead, percent};
 
@@ -59,6 +59,13 @@ fn presented_in_fields(head: &RequestHead) -> impl Iterator<Item = String> {
     let [authorization, keys @ ..] = CREDENTIALS;
     let fields = keys.into_iter().flat_map(move |name| head.headers.get_all(name).filter_map(text));
     head.headers.get_all(authorization).filter_map(bearer).chain(fields)
+}
+
+/// Whether there is something like a virtual key where no credentials are: it would be forwarded.
+pub(crate) fn has_misplaced_key(head: &RequestHead) -> bool {
+    let is_other = |name: &[u8]| !CREDENTIALS.iter().any(|known| name.eq_ignore_ascii_case(known.as_bytes()));
+    let mut others = head.headers.iter().filter(|(name, _)| is_other(name)).map(|(_, value)| value);
+    holds_key(&percent::decoded_lossy(&head.url.path)) || others.any(|v| holds_key(&String::from_utf8_lossy(v)))
 }
 
 /// Gemini's `key=` in the query.

@@ -340,11 +340,6 @@ pub(crate) fn read_message(exchange: &mut LlmCall, message: &StreamMessage) {
     }
 }
 
-#[derive(Default, serde::Deserialize)]
-struct SpokenText {
-    input: String,
-}
-
 /// Records the facts of a request body: model, whether it streams, and the estimate of input tokens. `is_inspected` tells
 /// that later stages are going to look at its texts.
 async fn read_request(flow: &mut Flow, request: &Arc<RequestBody>, is_inspected: bool) -> Result<(), EarlyExit> {
@@ -355,6 +350,7 @@ async fn read_request(flow: &mut Flow, request: &Arc<RequestBody>, is_inspected:
     // If the path contains the model, the body's is ignored.
     if call.model.is_none() {
         let named = facts.model.clone().or(facts.session_model.clone());
+        call.is_model_unclear = facts.is_model_unclear;
         call.model = spans::string_at(request.plain(), named).map(ByteStr::from);
     }
     let plain = request.plain();
@@ -372,8 +368,8 @@ async fn read_request(flow: &mut Flow, request: &Arc<RequestBody>, is_inspected:
     call.is_max_output_invalid = facts.is_max_output_invalid;
     call.choices = facts.choices;
     if call.operation == Operation::Speech {
-        let spoken = serde_json::from_slice::<SpokenText>(request.plain()).unwrap_or_default();
-        call.characters = spoken.input.chars().count() as u64;
+        let spoken = interflow_codec::json::parse::<serde_json::Value>(request.plain()).unwrap_or_default();
+        call.characters = spoken["input"].as_str().map_or(0, |input| input.chars().count() as u64);
     }
     Ok(())
 }

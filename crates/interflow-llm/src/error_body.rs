@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use interflow_codec::aws_event_stream::{self, HeaderValue};
-use interflow_types::{ByteStr, Flow, FlowId, RequestId, Response, StatusCode};
+use interflow_types::{ByteStr, Flow, FlowId, RequestId, Response, StatusCode, data_file};
 use serde_json::{Value, json};
 
 use crate::event_stream::StreamFraming;
@@ -153,25 +153,19 @@ pub(crate) struct ErrorNames {
     pub aws: &'static str,
     /// Anthropic's error type (API reference, "Errors").
     pub anthropic: &'static str,
+    /// The `type` in errors of OpenAI's APIs.
+    pub openai: &'static str,
 }
 
 impl ErrorNames {
-    pub const fn of(status: u16) -> Self {
-        let (google, aws, anthropic) = match status {
-            401 => ("UNAUTHENTICATED", "AccessDeniedException", "authentication_error"),
-            402 => ("INVALID_ARGUMENT", "ValidationException", "billing_error"),
-            403 => ("PERMISSION_DENIED", "AccessDeniedException", "permission_error"),
-            404 => ("NOT_FOUND", "ResourceNotFoundException", "not_found_error"),
-            413 => ("INVALID_ARGUMENT", "ValidationException", "request_too_large"),
-            429 => ("RESOURCE_EXHAUSTED", "ThrottlingException", "rate_limit_error"),
-            501 => ("UNIMPLEMENTED", "InternalServerException", "api_error"),
-            502 => ("UNAVAILABLE", "ServiceUnavailableException", "api_error"),
-            503 | 529 => ("UNAVAILABLE", "ServiceUnavailableException", "overloaded_error"),
-            504 => ("DEADLINE_EXCEEDED", "ModelTimeoutException", "timeout_error"),
-            500.. => ("INTERNAL", "InternalServerException", "api_error"),
-            _ => ("INVALID_ARGUMENT", "ValidationException", "invalid_request_error"),
+    pub fn of(status: u16) -> Self {
+        let named = |status: &str| {
+            let mut names = data_file::records(include_str!("../data/error_names.txt"));
+            names.find(|[statuses, ..]: &[&str; 5]| data_file::has_word(statuses, status))
         };
-        Self { google, aws, anthropic }
+        let others = || named(if status >= 500 { "500" } else { "400" });
+        let [_, google, aws, anthropic, openai] = named(&status.to_string()).or_else(others).unwrap_or_default();
+        Self { google, aws, anthropic, openai }
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use interflow_types::{Error, ErrorKind, ErrorRenderer, Flow, FlowId, RequestId, Response};
+use interflow_types::{Error, ErrorKind, ErrorRenderer, Flow, FlowId, RequestId, Response, data_file};
 
 use crate::{LlmCall, LlmRefusal, Provider};
 
@@ -35,32 +35,10 @@ fn provider_error(error: &Error, provider: Provider, flow: FlowId, id: &str) -> 
 }
 
 /// The error type, code, and whether a retry is advised. Certificate and TLS errors do not go away by repeating.
-pub const fn class_of(kind: ErrorKind) -> (&'static str, &'static str, bool) {
-    match kind {
-        ErrorKind::Dns
-        | ErrorKind::Connect
-        | ErrorKind::ConnectTimeout
-        | ErrorKind::UpstreamClosed
-        | ErrorKind::UpstreamProxy => ("provider_error", "unreachable", true),
-        ErrorKind::UpstreamCertificate | ErrorKind::UpstreamTls => ("provider_error", "unreachable", false),
-        ErrorKind::UpstreamTimeout => ("provider_error", "timeout", true),
-        ErrorKind::BadResponse => ("provider_error", "response_read_failed", true),
-        ErrorKind::PoolTimeout | ErrorKind::Draining => ("capacity", "concurrency_exceeded", true),
-        ErrorKind::Overloaded => ("capacity", "overloaded", true),
-        ErrorKind::Limited => ("rate_limit_error", "rate_limit_exceeded", true),
-        ErrorKind::BodyTooLarge => ("payload_too_large", "request_body_too_large", false),
-        ErrorKind::HeadTooLarge | ErrorKind::UriTooLong => ("payload_too_large", "request_head_too_large", false),
-        ErrorKind::IncrementalRefused => ("invalid_request", "incremental_refused", false),
-        ErrorKind::BadRequest
-        | ErrorKind::UnknownProtocol
-        | ErrorKind::Unsupported
-        | ErrorKind::ClientTls
-        | ErrorKind::Loop => ("invalid_request", "bad_request", false),
-        ErrorKind::ClientGone | ErrorKind::ClientTimeout => ("invalid_request", "body_read", false),
-        ErrorKind::Denied | ErrorKind::Dropped => ("forbidden", "denied", false),
-        ErrorKind::Unauthorized => ("unauthorized", "invalid_api_key", false),
-        ErrorKind::StageFailed | ErrorKind::Internal => ("internal_error", "internal_error", false),
-    }
+pub fn class_of(kind: ErrorKind) -> (&'static str, &'static str, bool) {
+    let mut classes = data_file::records(include_str!("../data/error_classes.txt"));
+    let class = classes.find(|[kinds, _, _, _]| data_file::has_word(kinds, kind.as_str()));
+    class.map_or(("internal_error", "internal_error", false), |[_, class, code, retry]| (class, code, retry == "retry"))
 }
 
 #[cfg(test)]
@@ -73,6 +51,17 @@ mod tests {
             Body::Full(b) => String::from_utf8(b.to_vec()).unwrap(),
             other => panic!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn every_kind_of_error_has_one_class() {
+        let classes: Vec<[&str; 4]> = data_file::records(include_str!("../data/error_classes.txt")).collect();
+        for kind in ErrorKind::ALL {
+            let listed = classes.iter().filter(|[kinds, ..]| data_file::has_word(kinds, kind.as_str())).count();
+            assert_eq!(listed, 1, "{}", kind.as_str());
+        }
+        assert_eq!(class_of(ErrorKind::Dns), ("provider_error", "unreachable", true));
+        assert_eq!(class_of(ErrorKind::UpstreamTls), ("provider_error", "unreachable", false));
     }
 
     #[test]

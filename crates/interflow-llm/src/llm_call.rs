@@ -24,6 +24,8 @@ pub struct LlmCall {
     pub others: Vec<ByteStr>,
     /// The model as requested by the client.
     pub model: Option<ByteStr>,
+    /// Whether the provider may take another model of the body than `model`.
+    pub is_model_unclear: bool,
     /// The response that the request, or the last event of a WebSocket, continues at its provider.
     pub continues: Option<ByteStr>,
     /// How much the model is asked to think, and the service tier, by the words of the client's API.

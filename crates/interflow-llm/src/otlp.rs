@@ -1,7 +1,7 @@
 //! OpenTelemetry's JSON encoding (OTLP/HTTP): attributes, GenAI semantic conventions, and the export request for
 //! spans.
 
-use interflow_types::Headers;
+use interflow_types::{Headers, data_file};
 use serde_json::{Value, json};
 
 /// Attribute names of the GenAI conventions, which are still in development.
@@ -48,14 +48,8 @@ pub fn conversation_id(headers: &Headers) -> Option<&str> {
 
 /// The name of a provider by the conventions: the value of [`name::PROVIDER`].
 pub fn provider_name(provider: &str) -> &str {
-    match provider {
-        "azure" => "azure.ai.openai",
-        "gemini" => "gcp.gemini",
-        "vertex" => "gcp.vertex_ai",
-        "bedrock" => "aws.bedrock",
-        "mistral" => "mistral_ai",
-        other => other,
-    }
+    let mut names = data_file::records(include_str!("../data/otlp_providers.txt"));
+    names.find(|[own, _]| *own == provider).map_or(provider, |[_, name]| name)
 }
 
 /// An attribute, whose type is that of the value.

@@ -86,7 +86,7 @@ pub fn may_lack_model(provider: Provider, event: &[u8]) -> bool {
 /// The model that writes down what the client says, if an event has the settings of a Realtime session.
 pub fn transcription_model(event: &[u8]) -> Option<ByteStr> {
     memchr::memmem::find(event, b"transcription\"")?;
-    let event: Value = serde_json::from_slice(event).ok()?;
+    let event: Value = interflow_codec::json::parse(event).ok()?;
     let session = &event["session"];
     let of_session = [&session["audio"]["input"]["transcription"], &session["input_audio_transcription"]];
     of_session.into_iter().find_map(|settings| settings["model"].as_str()).map(ByteStr::from)

@@ -1,6 +1,7 @@
 //! Errors that a provider reports in a response whose status is success: as the first event of a stream, or in place of
 //! a whole reply.
 
+use interflow_types::data_file;
 use memchr::memmem;
 use serde_json::Value;
 
@@ -19,7 +20,7 @@ pub fn reply_error(name: Option<&str>, data: &[u8]) -> Option<String> {
     if !is_exception && MARKS.iter().all(|mark| memmem::find(data, mark).is_none()) {
         return None;
     }
-    let parsed: Value = serde_json::from_slice(data).ok()?;
+    let parsed: Value = interflow_codec::json::parse(data).ok()?;
     // A growing array that came as a whole.
     let body = parsed.as_array().and_then(|list| list.first()).unwrap_or(&parsed);
     let of = |value: &Value| match error_block(value) {
@@ -63,14 +64,8 @@ pub fn error_status(error: &str) -> Option<u16> {
     if let Ok(status) = kind.parse() {
         return Some(status).filter(|status| matches!(status, 429 | 500..=599));
     }
-    Some(match kind.to_ascii_lowercase().as_str() {
-        "overloaded_error" => 529,
-        "unavailable" | "server_is_overloaded" | "serviceunavailableexception" => 503,
-        "rate_limit_error" | "rate_limit_exceeded" | "resource_exhausted" | "throttlingexception" => 429,
-        "api_error" | "server_error" | "internal" | "internalserverexception" => 500,
-        "timeout_error" | "timeout" | "deadline_exceeded" | "modeltimeoutexception" => 504,
-        _ => return None,
-    })
+    let mut statuses = data_file::records(include_str!("../data/error_statuses.txt"));
+    statuses.find(|[_, kinds]| data_file::has_word(kinds, &kind.to_ascii_lowercase()))?[0].parse().ok()
 }
 
 #[cfg(test)]

@@ -12,7 +12,8 @@ use crate::grants::Grants;
 use crate::grants::authorization_server::origin_of;
 use crate::policy::CallRules;
 use crate::protected_resource::ProtectedResource;
-use crate::upstream::server::{McpServer, ServerSecrets};
+use crate::upstream::server::McpServer;
+use crate::upstream::server_secrets::ServerSecrets;
 use crate::upstream::server_url::parse_url;
 use crate::upstream::stdio::StdioRuntime;
 

@@ -161,7 +161,7 @@ impl Catalog {
     }
 
     fn resolved(&self, provider: &str, model: &str) -> ResolvedModel {
-        let name = format!("{provider}/{model}");
+        let name = [provider, "/", model].concat();
         if let Some(resolved) = self.resolved.lock().get(&*name) {
             return resolved.clone();
         }

@@ -387,13 +387,9 @@ pub fn check_listeners(config: &ProxyServerConfig, admin: Option<SocketAddr>) ->
         keyed("admin.listen", admin.as_slice()),
     ]
     .concat();
-    // All addresses contain each one; only Windows lets a listener on `[::]` leave those of IPv4 out.
-    let contains = |all: &SocketAddr, one: &SocketAddr| {
-        all.ip().is_unspecified() && (all.is_ipv4() == one.is_ipv4() || all.is_ipv6() && !cfg!(windows))
-    };
-    let overlap = |a: &SocketAddr, b: &SocketAddr| {
-        a.port() == b.port() && (a == b || contains(a, b) || contains(b, a))
-    };
+    // All addresses of a family contain each one of it.
+    let contains = |all: &SocketAddr, one: &SocketAddr| all.ip().is_unspecified() && all.is_ipv4() == one.is_ipv4();
+    let overlap = |a: &SocketAddr, b: &SocketAddr| a.port() == b.port() && (a == b || contains(a, b) || contains(b, a));
     for (i, (key, address)) in all.iter().enumerate().filter(|(_, (_, address))| address.port() != 0) {
         if let Some((other, taken)) = all[..i].iter().find(|(_, earlier)| overlap(earlier, address)) {
             let what = format!("{other} listens on {taken} already: use another port than that of {address}");
@@ -529,6 +525,6 @@ mod tests {
         check(&config).unwrap();
         config.gateway.listen.push("127.0.0.1:7070".parse().unwrap());
         let error = check(&config).unwrap_err().to_string();
-        assert!(error.contains("gateway.listen") && error.contains("an address of proxy.listen too"), "{error}");
+        assert!(error.contains("gateway.listen: proxy.listen listens on 127.0.0.1:7070 already"), "{error}");
     }
 }

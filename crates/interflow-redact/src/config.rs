@@ -143,43 +143,32 @@ pub enum MediaRule {
     Refuse,
 }
 
-/// An exception for some requests. All conditions that are set must match.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct RedactRoute {
-    /// Its name where findings are counted by route; `route 1` and so on, by position, when absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    /// A prefix of the path.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub path: Option<String>,
-    /// Header fields that must have these values.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub headers: BTreeMap<String, String>,
-    /// The model as named by the client; a trailing `*` matches anything.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub model: Option<String>,
-    /// The gateway's name of the upstream, or the provider's.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub upstream: Option<String>,
-    /// The authenticated user.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub user: Option<String>,
-    /// Overrides the mode.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub mode: Option<RedactMode>,
-    /// Overrides the policy file; relative to the data directory.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub policy: Option<PathBuf>,
-    /// Overrides the context.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub context: Option<String>,
-    /// Overrides whether responses are restored.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub restore: Option<bool>,
-    /// Overrides what is done with findings in responses.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub responses: Option<OutboundMode>,
+config_sections! {
+    /// An exception for some requests. All conditions that are set must match.
+    pub struct RedactRoute {
+        /// Its name where findings are counted by route; `route 1` and so on, by position, when absent.
+        pub name: Option<String>,
+        /// A prefix of the path.
+        pub path: Option<String>,
+        /// Header fields that must have these values.
+        pub headers: Option<BTreeMap<String, String>>,
+        /// The model as named by the client; a trailing `*` matches anything.
+        pub model: Option<String>,
+        /// The gateway's name of the upstream, or the provider's.
+        pub upstream: Option<String>,
+        /// The authenticated user.
+        pub user: Option<String>,
+        /// Overrides the mode.
+        pub mode: Option<RedactMode>,
+        /// Overrides the policy file; relative to the data directory.
+        pub policy: Option<PathBuf>,
+        /// Overrides the context.
+        pub context: Option<String>,
+        /// Overrides whether responses are restored.
+        pub restore: Option<bool>,
+        /// Overrides what is done with findings in responses.
+        pub responses: Option<OutboundMode>,
+    }
 }
 
 impl RedactConfig {

@@ -46,6 +46,7 @@ const FORMS: &[(&str, &[u8], usize)] = &[
     ("pplx-", ANY, 48),
     ("r8_", ANY, 37),
     ("hf_", ANY, 34),
+    ("ifk_", ANY, 43),
     ("tvly-", ANY, 32),
     ("nvapi-", ANY, 64),
     ("tgp_v1_", ANY, 43),

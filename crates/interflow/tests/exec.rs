@@ -65,6 +65,14 @@ fn exit_code_is_that_of_the_command() {
 }
 
 #[test]
+fn the_summary_says_that_nothing_is_recorded() {
+    let home = tempfile::tempdir().unwrap();
+    let mut command = interflow(home.path(), &["exec", "--", "true"]);
+    let said = text(&command.env("INTERFLOW_RECORD_ENABLED", "false").output().unwrap().stderr);
+    assert!(said.contains("no requests were recorded: record.enabled is false"), "{said}");
+}
+
+#[test]
 fn command_environment_contains_proxy_and_trust_settings() {
     let home = tempfile::tempdir().unwrap();
     let said = exec(home.path(), "env");

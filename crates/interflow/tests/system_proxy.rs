@@ -137,8 +137,9 @@ fn settings_left_by_a_killed_instance_are_restored_at_the_next_start() {
 #[test]
 fn system_proxy_is_toggled_by_command_and_reset_when_the_instance_ends() {
     let machine = gnome();
-    let nobody = machine.system_proxy(&["on"]);
-    assert!(!nobody.status.success() && String::from_utf8_lossy(&nobody.stderr).contains("no instance is running"));
+    let refused = machine.system_proxy(&["on"]);
+    let why = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && why.contains("no instance with a proxy port is running"), "{why}");
     let running = machine.run(&[]);
     assert!(machine.system_proxy(&["on"]).status.success());
     assert!(machine.system_proxy(&["on"]).status.success(), "twice is as good as once");

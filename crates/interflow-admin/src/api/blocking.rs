@@ -118,8 +118,11 @@ async fn feed(mut body: BodyDataStream, pieces: &mpsc::Sender<io::Result<Bytes>>
         // The reader must see an error: an end would make a truncated upload look complete.
         let piece = if over { Err(io::Error::other("the upload is too large")) } else { piece };
         let failed = piece.is_err();
-        if pieces.send(piece).await.is_err() || failed {
-            return over;
+        // What a reader that has ended leaves is discarded: if the connection were closed while the client sends, the
+        // client would not see the response.
+        let has_reader = pieces.send(piece).await.is_ok();
+        if failed {
+            return over && has_reader;
         }
     }
     false

@@ -1,6 +1,6 @@
 //! Masks secrets in everything sent to agents, regardless of the recorder's settings.
 
-use interflow_codec::json::{JsonReader, JsonToken};
+use interflow_codec::json::{self, JsonReader, JsonToken};
 use interflow_types::Headers;
 use interflow_types::secret_names::{is_secret_header, is_secret_name, secret_parameter};
 use serde_json::Value;
@@ -40,7 +40,7 @@ pub fn mask_body(media: &str, body: &[u8], whole: bool) -> Option<String> {
         let text = std::str::from_utf8(body).ok()?;
         return Some(mask_path(&format!("?{text}")).split_off(1));
     }
-    if let Ok(mut value) = serde_json::from_slice::<Value>(body) {
+    if let Ok(mut value) = json::parse::<Value>(body) {
         mask_json(&mut value);
         return serde_json::to_string_pretty(&value).ok();
     }

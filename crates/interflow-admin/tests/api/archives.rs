@@ -85,6 +85,17 @@ async fn malformed_archive_is_refused_and_flows_before_the_error_are_kept() {
     let half = it.call("POST", "/import", &[], &whole[..whole.len() - 20]).await;
     assert_eq!((half.status, kind(&half).as_str()), (422, "malformed_archive"));
     assert_eq!((&half.json()["error"]["imported"], it.ids().await.len()), (&json!(3), 3));
+    let again = it.call("POST", "/import", &[], &whole[..whole.len() - 20]).await;
+    assert_eq!(again.json()["error"]["imported"], 0, "they are present already: {}", again.text());
+    assert!(!again.text().contains("before it"), "{}", again.text());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_still_sends_an_archive_is_answered_with_what_is_wrong_in_it() {
+    let it = Instance::start().await;
+    let refused = it.call("POST", "/import", &[], &vec![0; 20_000_000]).await;
+    assert_eq!((refused.status, kind(&refused).as_str()), (422, "malformed_archive"), "{}", refused.text());
+    assert!(refused.text().contains("this is not a file of recorded flows"), "{}", refused.text());
 }
 
 #[tokio::test(flavor = "multi_thread")]

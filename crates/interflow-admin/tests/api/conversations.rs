@@ -154,6 +154,24 @@ async fn a_query_selects_conversations() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn imported_calls_become_a_conversation_too() {
+    let (from, _) = talked().await;
+    let archive = from.get("/export?format=har").await;
+    let (to, _) = talked().await;
+    let own = to.json("/conversations").await["conversations"].as_array().unwrap().len();
+    let done = to.call("POST", "/import", &[], &archive.body).await.json();
+    assert_eq!(done["imported"], 2, "{done}");
+    let calls = to.json("/flows?query=is:llm%20is:imported").await;
+    assert_eq!(calls["flows"].as_array().unwrap().len(), 2, "{calls}");
+    let page = to.json("/conversations").await;
+    assert!(page["conversations"].as_array().unwrap().len() >= own, "{page}");
+    let before = to.json("/conversations/totals?since=1h&span=1h").await;
+    to.post("/conversations/rebuild", json!({})).await;
+    let after = to.json("/conversations/totals?since=1h&span=1h").await;
+    assert_eq!(after["totals"], before["totals"], "a rebuild finds the same calls");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn rebuilt_conversations_are_the_same() {
     let (it, id) = talked().await;
     let opened = it.json(&format!("/conversations/{id}")).await;

@@ -134,10 +134,8 @@ fn exchange(
     let started = moment(1, "ReceivedFromProxy").unwrap_or_default();
     // The archive does not say how the request reached the proxy; this is what a browser would have used.
     let transport = if scheme == Scheme::Https { EntryKind::Connect } else { EntryKind::Absolute };
-    let id = import_support::stable_id(
-        started,
-        &[b"fxzy", &number.to_le_bytes(), authority.to_string().as_bytes(), path.as_bytes()],
-    );
+    let place = authority.to_string();
+    let id = import_support::stable_id(started, number, &[b"fxzy", place.as_bytes(), path.as_bytes()]);
     let mut row = FlowRecord::new(id, started, transport, scheme, authority);
     let since = |at: Option<Timestamp>| at.map(|at| at.micros().saturating_sub(started.micros()));
     row.timings = FlowTimings {

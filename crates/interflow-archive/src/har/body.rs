@@ -8,6 +8,7 @@ use interflow_codec::content_coding::has_content_coding;
 use interflow_types::{Direction, Headers};
 
 use super::parts;
+use crate::view::body_text::charset;
 use crate::{BodySource, content_coding};
 use interflow_store::FlowRecord;
 
@@ -155,12 +156,4 @@ impl Write for JsonEscaper<'_> {
 
 pub(super) fn content_type(headers: &Headers) -> String {
     headers.get("content-type").map(|v| parts::text(v).into_owned()).unwrap_or_default()
-}
-
-/// The charset of a media type, in lower case.
-pub(super) fn charset(content_type: &str) -> Option<String> {
-    let lower = content_type.to_ascii_lowercase();
-    let (_, behind) = lower.split_once("charset=")?;
-    let name = behind.split(';').next().unwrap_or_default().trim_matches(['"', ' ', '\'']);
-    (!name.is_empty()).then(|| name.to_owned())
 }

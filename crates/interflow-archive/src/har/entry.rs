@@ -14,9 +14,9 @@ use interflow_types::percent::{self, AsciiSet, COMPONENT, CONTROLS};
 use interflow_types::{Authority, Direction, EntryKind, FlowId, FlowTimings, Headers, MessageKind, Scheme, Timestamp};
 use serde_json::{Map, Value, json};
 
-use super::body::charset;
 use super::parts::{HarTimings, from_iso};
 use crate::import_support::shorten;
+use crate::view::body_text::charset;
 use crate::{FlowWithBodies, content_coding, frames, import_support};
 use interflow_store::{
     BodyRecord, ErrorRecord, FlowKind, FlowRecord, FlowState, MessageRecord, MissingReason, RequestRecord,
@@ -69,8 +69,8 @@ pub(super) fn flow(
         Some(text) => {
             from_iso(text).ok_or_else(|| format!("startedDateTime: '{}' is not an ISO 8601 time", shorten(text)))?
         }
-        // Without a time the entry counts as of now, so that it appears among the latest.
-        None => Timestamp::now(),
+        // Without a time it has that of its page, or none: the time of the import would give it another id each time.
+        None => page_start(entry, pages).unwrap_or_default(),
     };
     let transport = transport(entry, scheme);
     let mut row = FlowRecord::new(id(number, entry, url, started), started, transport, scheme, authority);
@@ -106,9 +106,12 @@ fn id(number: u64, entry: &Value, url: &str, started: Timestamp) -> FlowId {
     let (method, took) = (json(entry.pointer("/request/method")), json(entry.get("time")));
     // The number distinguishes equal requests of the same time; the file's order is stable.
     ours.unwrap_or_else(|| {
-        let number = number.to_le_bytes();
-        import_support::stable_id(started, &[b"har", &number, url.as_bytes(), method.as_bytes(), took.as_bytes()])
+        import_support::stable_id(started, number, &[b"har", url.as_bytes(), method.as_bytes(), took.as_bytes()])
     })
+}
+
+fn page_start(entry: &Value, pages: &HarPages) -> Option<Timestamp> {
+    from_iso(pages.get(entry.get("pageref")?.as_str()?)?.get("startedDateTime")?.as_str()?)
 }
 
 /// Browser-specific members without a column of their own, bounded in size.

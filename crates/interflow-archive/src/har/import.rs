@@ -1,8 +1,9 @@
 //! Reads HAR entry by entry, without loading the whole archive.
 
 use std::fmt;
-use std::io::{self, BufRead};
+use std::io::{self, BufRead, BufReader};
 
+use interflow_codec::json::whole_pairs_reader;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
@@ -16,7 +17,7 @@ use crate::{FlowSink, ImportError, ImportReport, Result};
 pub fn import(file: impl BufRead, sink: FlowSink<'_>) -> Result<ImportReport> {
     let (report, pages) = (ImportReport::default(), HarPages::new());
     let mut reader = HarReader { sink, report, failed: None, index: None, found: false, pages };
-    let mut json = serde_json::Deserializer::from_reader(file);
+    let mut json = serde_json::Deserializer::from_reader(BufReader::new(whole_pairs_reader(file)));
     let outcome =
         (&mut json).deserialize_any(HarObjectSeed { reader: &mut reader, is_log: false }).and_then(|()| json.end());
     let HarReader { report, failed, index, found, .. } = reader;

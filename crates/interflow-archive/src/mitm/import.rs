@@ -185,7 +185,7 @@ fn id(state: &TnetValue<'_>, started: Timestamp) -> FlowId {
     let text = state.get("id").and_then(TnetValue::text).unwrap_or_default();
     let ours = u128::from_str_radix(&text.replace('-', ""), 16).ok().map(FlowId::from_u128);
     let ours = ours.filter(|id| id.unix_millis() == started.micros() / 1000);
-    ours.unwrap_or_else(|| import_support::stable_id(started, &[b"mitmproxy", text.as_bytes()]))
+    ours.unwrap_or_else(|| import_support::stable_id(started, 0, &[b"mitmproxy", text.as_bytes()]))
 }
 
 /// Whether a connection uses TLS.

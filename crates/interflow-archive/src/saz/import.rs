@@ -88,7 +88,7 @@ fn request(client: &[u8], facts: &SazSession, number: u64, notes: &mut Vec<Strin
     let transport = if scheme == Scheme::Https { EntryKind::Connect } else { EntryKind::Absolute };
     // Interflow writes its own id, tags and error as flags, so that an import of its own archive is lossless.
     let ours = facts.named.get("x-interflow-id").and_then(|id| id.parse().ok());
-    let id = ours.unwrap_or_else(|| import_support::stable_id(started, &[b"saz", &number.to_le_bytes(), client]));
+    let id = ours.unwrap_or_else(|| import_support::stable_id(started, number, &[b"saz", client]));
     let mut row = FlowRecord::new(id, started, transport, scheme, authority);
     row.timings = timings(facts, started);
     addresses(facts, &mut row);

@@ -27,10 +27,7 @@ fn write(out: &mut String, value: &Value, depth: usize, cap: usize) {
         Value::Integer(n) => drop(write!(out, "{}", i128::from(*n))),
         Value::Float(n) => drop(write!(out, "{n:?}")),
         Value::Text(text) => quoted(out, text),
-        Value::Bytes(bytes) => {
-            out.push_str("0x");
-            digits(out, bytes);
-        }
+        Value::Bytes(bytes) => digits(out, bytes),
         Value::Tag(tag, inner) => {
             let _ = write!(out, "{tag}(");
             write(out, inner, depth, cap);

@@ -53,7 +53,7 @@ fn event(out: &mut String, message: &EventStreamMessage, cap: usize) {
 
 /// The model's own event in `{"bytes": "…"}`, as `InvokeModelWithResponseStream` wraps it.
 fn unwrapped(payload: &[u8]) -> Option<Vec<u8>> {
-    let value: serde_json::Value = serde_json::from_slice(payload).ok()?;
+    let value: serde_json::Value = interflow_codec::json::parse(payload).ok()?;
     let bytes = value.get("bytes")?.as_str()?;
     STANDARD.decode(bytes).ok().filter(|inner| std::str::from_utf8(inner).is_ok())
 }

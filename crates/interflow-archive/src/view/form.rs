@@ -129,7 +129,7 @@ mod tests {
         for wanted in [
             "── part 1\nContent-Disposition: form-data; name=\"a\"\n\none\n",
             "<x>\n  <y/>\n</x>",
-            "filename=\"f.bin\"\n\n3 bytes: ff0001",
+            "filename=\"f.bin\"\n\n3 bytes: 0xff0001",
         ] {
             assert!(shown.contains(wanted), "{wanted}\n---\n{shown}");
         }

@@ -33,7 +33,7 @@ impl GraphQlRequests {
 
 /// Whether JSON is a GraphQL request. The name `query` alone is not enough, so its text must look like a query too.
 pub(super) fn is_request(body: &[u8]) -> bool {
-    let read = || serde_json::from_slice::<GraphQlRequests>(body).ok().map(GraphQlRequests::into_list);
+    let read = || interflow_codec::json::parse::<GraphQlRequests>(body).ok().map(GraphQlRequests::into_list);
     // Most JSON is rejected by a search in its beginning, without parsing.
     let looks_so = memchr::memmem::find(&body[..body.len().min(4096)], b"\"query\"").is_some();
     looks_so && read().is_some_and(|list| !list.is_empty() && list.iter().all(|r| is_query(&r.query)))

@@ -104,7 +104,6 @@ pub(super) fn pretty(view: &MessageView<'_>, body: &[u8]) -> Result<String, Stri
             push_bounded(&mut out, &text, cap);
         } else if let Err(why) = view.message(&mut out, &data) {
             let _ = writeln!(out, "# {why}");
-            out.push_str("0x");
             super::digits(&mut out, &data);
             out.push('\n');
         }

@@ -1,6 +1,7 @@
 //! Renders bodies for display: Protocol Buffers, gRPC, gRPC-Web, Connect and MessagePack, with configured schemas or from
 //! the wire format alone; AWS event streams; and text formats that are easier to read when reformatted.
 
+pub mod body_text;
 mod cbor;
 mod event_stream;
 mod form;
@@ -191,6 +192,7 @@ fn quoted(out: &mut String, text: &str) {
 fn digits(out: &mut String, bytes: &[u8]) {
     use std::fmt::Write as _;
     const MAX_SHOWN_BYTES: usize = 64;
+    out.push_str("0x");
     out.push_str(&hex::encode(&bytes[..bytes.len().min(MAX_SHOWN_BYTES)]));
     if bytes.len() > MAX_SHOWN_BYTES {
         let _ = write!(out, "… ({} bytes)", bytes.len());

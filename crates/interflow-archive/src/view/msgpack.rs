@@ -27,12 +27,9 @@ fn write(out: &mut String, value: &Value, depth: usize, cap: usize) {
         Value::F32(n) => drop(write!(out, "{n:?}")),
         Value::F64(n) => drop(write!(out, "{n:?}")),
         Value::String(s) => quoted(out, &String::from_utf8_lossy(s.as_bytes())),
-        Value::Binary(b) => {
-            out.push_str("0x");
-            digits(out, b);
-        }
+        Value::Binary(b) => digits(out, b),
         Value::Ext(kind, b) => {
-            let _ = write!(out, "ext({kind}) 0x");
+            let _ = write!(out, "ext({kind}) ");
             digits(out, b);
         }
         Value::Array(items) => block(out, ('[', ']'), items, depth, cap, |out, item| write(out, item, depth + 1, cap)),

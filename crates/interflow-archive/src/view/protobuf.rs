@@ -63,7 +63,7 @@ fn value(out: &mut String, field: &WireField<'_>, depth: usize, cap: usize) {
             }
             FieldGuess::Message => return nested(out, b, depth, cap),
             FieldGuess::Bytes => {
-                out.push_str(": 0x");
+                out.push_str(": ");
                 digits(out, b);
             }
         },

@@ -42,17 +42,6 @@ impl TextKind {
             _ => return None,
         })
     }
-
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Form => "form",
-            Self::Multipart => "multipart",
-            Self::Xml => "xml",
-            Self::Html => "html",
-            Self::GraphQl => "graphql",
-            Self::Playlist => "playlist",
-        }
-    }
 }
 
 /// Renders a body: `text` is the decoded text, `body` its bytes; to about `cap` bytes at most.

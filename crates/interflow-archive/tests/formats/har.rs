@@ -4,7 +4,7 @@ use std::io::Write;
 
 use interflow_archive::{ArchiveFormat, content_coding};
 use interflow_store::{BodyRecord, FlowKind, FlowState, FlowWithBodies, MissingReason};
-use interflow_types::{Direction, MessageKind};
+use interflow_types::{Direction, MessageKind, Timestamp};
 use serde_json::{Value, json};
 
 use super::{exchange, export, gzipped, imported, samples, schema, web_socket};
@@ -301,6 +301,36 @@ fn invalid_har_is_reported_with_its_position() {
 }
 
 #[test]
+fn flows_that_began_at_the_same_time_keep_the_order_of_the_file() {
+    let entry = |n: usize| json!({"startedDateTime": "2026-01-01T00:00:00Z", "request": {"method": "GET", "url": format!("http://a/{n}")}});
+    let har = json!({"log": {"entries": (0..300).map(entry).collect::<Vec<_>>()}}).to_string();
+    let (mut flows, _) = imported(None, har.as_bytes());
+    let paths = |flows: &[FlowWithBodies]| {
+        flows.iter().map(|flow| flow.row.request.as_ref().unwrap().path.clone()).collect::<Vec<_>>()
+    };
+    let in_file = paths(&flows);
+    flows.sort_by_key(|flow| flow.row.id);
+    assert_eq!(paths(&flows), in_file);
+    let again = imported(None, har.as_bytes()).0;
+    assert!(again.iter().zip(&flows).all(|(a, b)| a.row.id == b.row.id), "ids are stable");
+}
+
+#[test]
+fn an_entry_without_a_time_has_the_same_id_at_each_import() {
+    let request = json!({"method": "GET", "url": "http://a/"});
+    let har = json!({"log": {
+        "pages": [{"id": "p", "startedDateTime": "2026-01-01T00:00:00Z"}],
+        "entries": [{"request": request, "pageref": "p"}, {"request": request}],
+    }})
+    .to_string();
+    let (flows, _) = imported(None, har.as_bytes());
+    std::thread::sleep(std::time::Duration::from_millis(3));
+    let (again, _) = imported(None, har.as_bytes());
+    assert_eq!(flows.iter().map(|f| f.row.id).collect::<Vec<_>>(), again.iter().map(|f| f.row.id).collect::<Vec<_>>());
+    assert_eq!(flows[0].row.started, Timestamp::from_secs(1_767_225_600), "that of its page");
+}
+
+#[test]
 fn fields_that_are_not_text_are_left_out_and_reported() {
     let request = json!({"method": "GET", "url": "http://a/", "headers": [
         {"name": "X-Object", "value": {"0": "a"}}, {"name": "X-List", "value": ["a"]},
@@ -452,4 +482,17 @@ fn har_pages_and_page_references_round_trip() {
     let back: Value = serde_json::from_slice(&export(ArchiveFormat::Har, &flows)).unwrap();
     assert_eq!(back["log"]["pages"].as_array().unwrap().len(), 4);
     assert_eq!(back["log"]["entries"][4]["pageref"], "page_1-2");
+}
+
+#[test]
+fn half_of_an_emoji_in_a_har_costs_no_entry() {
+    let response = r#"{"status":200,"statusText":"OK","httpVersion":"HTTP/1.1","headers":[],
+        "content":{"size":5,"mimeType":"text/plain","text":"cut \ud83e, whole \ud83e\udd16"}}"#;
+    let entry = entry_of("", response);
+    let (flows, report) = imported(None, paged(&format!("{entry},{entry}")).as_bytes());
+    assert_eq!(report, Ok(vec![]));
+    assert_eq!(
+        flows.iter().map(|flow| &*flow.response_body).collect::<Vec<_>>(),
+        ["cut \u{fffd}, whole 🤖".as_bytes(); 2]
+    );
 }

@@ -77,10 +77,14 @@ fn a_flow_is_shown_in_full() {
     }
     assert!(shown(&coded, 5).contains("\n{\n  \"\n… "), "{}", shown(&coded, 5));
     let binary = exchange("GET", "/", &[], b"", b"\x89PNG\x00\xff");
-    assert!(
-        shown(&binary, 100)
-            .contains("00000000  89 50 4e 47 00 ff                                .PNG..\nbinary, 6 B\n")
-    );
+    assert!(shown(&binary, 100).contains("00000000  89 50 4e 47 00 ff"), "{}", shown(&binary, 100));
+    assert!(shown(&binary, 100).contains("|.PNG..|\nbinary, 6 B\n"), "{}", shown(&binary, 100));
+    let latin = exchange("GET", "/", &[], b"", b"m\xfcller");
+    assert!(shown(&latin, 100).contains("binary, 6 B"), "{}", shown(&latin, 100));
+    let mut latin = latin;
+    latin.row.response.as_mut().unwrap().headers =
+        [("Content-Type", "text/plain; charset=iso-8859-1")].into_iter().collect();
+    assert!(shown(&latin, 100).contains("\nmüller\n"), "{}", shown(&latin, 100));
     let socket = shown(&web_socket(), 100);
     assert!(socket.contains("4 messages\n>     0 us Text héllo\n<   1.0 ms Binary binary, 2 B\n"), "{socket}");
     for (payload, line) in [

@@ -11,12 +11,10 @@ impl ClientHello {
     pub fn ja3_text(&self) -> String {
         let mut out = Vec::with_capacity(256);
         decimal(&mut out, self.legacy_version);
-        out.push(b',');
-        separated(&mut out, b'-', plain(&self.ciphers), decimal);
-        out.push(b',');
-        separated(&mut out, b'-', plain(&self.extensions), decimal);
-        out.push(b',');
-        separated(&mut out, b'-', plain(&self.groups), decimal);
+        for list in [&self.ciphers, &self.extensions, &self.groups] {
+            out.push(b',');
+            separated(&mut out, b'-', plain(list), decimal);
+        }
         out.push(b',');
         separated(&mut out, b'-', self.point_formats.iter().map(|&p| p.into()), decimal);
         text(out)

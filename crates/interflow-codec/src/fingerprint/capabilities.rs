@@ -6,49 +6,20 @@ use interflow_types::data_file;
 
 use super::{SCSV, TlsFingerprint, extension};
 
+type NumberedNames = LazyLock<Vec<(u16, &'static str)>>;
+
+fn numbered(table: &'static str, base: u32) -> Vec<(u16, &'static str)> {
+    let number = |number: &str| u16::from_str_radix(number, base).expect("a number of IANA");
+    data_file::records(table).map(|[digits, name]| (number(digits), name)).collect()
+}
+
 /// Cipher suites that can be sent, with their IANA names; those of TLS 1.3 first.
-pub static CIPHERS: LazyLock<Vec<(u16, &str)>> = LazyLock::new(|| {
-    let records = data_file::records(include_str!("../../data/ciphers.txt"));
-    records.map(|[number, name]| (u16::from_str_radix(number, 16).expect("a number of IANA"), name)).collect()
-});
+pub static CIPHERS: NumberedNames = LazyLock::new(|| numbered(include_str!("../../data/ciphers.txt"), 16));
 
 /// Groups that can be negotiated, with their names.
-pub const GROUPS: [(u16, &str); 8] = [
-    (23, "P-256"),
-    (24, "P-384"),
-    (25, "P-521"),
-    (29, "X25519"),
-    (256, "ffdhe2048"),
-    (257, "ffdhe3072"),
-    (4588, "X25519MLKEM768"),
-    (25497, "X25519Kyber768Draft00"),
-];
+pub static GROUPS: NumberedNames = LazyLock::new(|| numbered(include_str!("../../data/tls_groups.txt"), 10));
 
-pub const EXTENSIONS: [u16; 23] = [
-    extension::SERVER_NAME,
-    extension::STATUS_REQUEST,
-    extension::SUPPORTED_GROUPS,
-    extension::EC_POINT_FORMATS,
-    extension::SIGNATURE_ALGORITHMS,
-    extension::ALPN,
-    extension::SCT,
-    extension::PADDING,
-    extension::ENCRYPT_THEN_MAC,
-    extension::EXTENDED_MASTER_SECRET,
-    extension::COMPRESS_CERTIFICATE,
-    extension::RECORD_SIZE_LIMIT,
-    extension::DELEGATED_CREDENTIAL,
-    extension::SESSION_TICKET,
-    extension::SUPPORTED_VERSIONS,
-    extension::PSK_MODES,
-    extension::POST_HANDSHAKE_AUTH,
-    extension::KEY_SHARE,
-    extension::ALPS_OLD,
-    extension::ALPS,
-    extension::TRUST_ANCHORS,
-    extension::ECH,
-    extension::RENEGOTIATION,
-];
+static EXTENSIONS: NumberedNames = LazyLock::new(|| numbered(include_str!("../../data/tls_extensions.txt"), 10));
 
 /// Extensions that are sent only to resume a session, which impersonated connections do not do.
 const RESUMPTION_ONLY: [u16; 2] = [extension::PRE_SHARED_KEY, extension::EARLY_DATA];
@@ -71,7 +42,7 @@ impl TlsFingerprint {
         for &e in &self.extensions {
             if RESUMPTION_ONLY.contains(&e) {
                 out.push(format!("extension {e} is sent only when a session is resumed, which is not done"));
-            } else if !EXTENSIONS.contains(&e) {
+            } else if !EXTENSIONS.iter().any(|(n, _)| *n == e) {
                 out.push(format!("extension {e} is not known to the TLS library"));
             }
         }

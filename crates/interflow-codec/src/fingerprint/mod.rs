@@ -11,7 +11,7 @@ use bytes::Bytes;
 use interflow_types::{ByteStr, Headers};
 use serde::Deserialize;
 
-pub use capabilities::{CIPHERS, EXTENSIONS, GROUPS, cipher_name};
+pub use capabilities::{CIPHERS, GROUPS, cipher_name};
 pub use http2::{Http2Fingerprint, PseudoHeader, StreamPriority};
 pub use profiles::{FingerprintProfile, PROFILES};
 pub use target::FingerprintTarget;

@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer};
 
 use super::{ConnectionFingerprint, Http2Fingerprint, StreamPriority, TlsFingerprint};
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FingerprintProfile {
     pub name: String,
@@ -26,14 +26,6 @@ pub struct FingerprintProfile {
     #[serde(default)]
     fields: Vec<String>,
 }
-
-impl PartialEq for FingerprintProfile {
-    fn eq(&self, other: &Self) -> bool {
-        self.name == other.name
-    }
-}
-
-impl Eq for FingerprintProfile {}
 
 impl FingerprintProfile {
     /// What an impersonated connection sends.

@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::client_agent::{ClientAgent, detect_agent};
 use interflow_llm::message::{ApiFormat, ContentBlock, ModelReply, ModelRequest, parse};
+use interflow_llm::provider::by_shape;
 
 /// The recorded data of a call, before its bodies are parsed.
 #[derive(Clone, Debug)]
@@ -89,7 +90,10 @@ impl ParsedCall {
             reply.blocks.push(ContentBlock::Error { kind: "cut".into(), message: fault.to_owned() });
         }
         let path = seen.path.split('?').next().unwrap_or_default().to_ascii_lowercase();
-        let provider = if seen.provider.is_empty() { provider_of(shape) } else { seen.provider };
+        let provider = match seen.provider {
+            "" => by_shape(shape, "", false).provider.as_str(),
+            provider => provider,
+        };
         Self {
             flow: seen.flow,
             part: seen.part,
@@ -155,15 +159,5 @@ impl ParsedCall {
     /// The model that replied, else the requested one.
     pub(super) fn model(&self) -> &str {
         self.reply.model.as_deref().filter(|m| !m.is_empty()).unwrap_or(&self.request.model)
-    }
-}
-
-const fn provider_of(shape: ApiFormat) -> &'static str {
-    match shape {
-        ApiFormat::Anthropic => "anthropic",
-        ApiFormat::Chat | ApiFormat::Responses => "openai",
-        ApiFormat::Gemini | ApiFormat::Interactions => "gemini",
-        ApiFormat::Converse => "bedrock",
-        ApiFormat::Ollama => "ollama",
     }
 }

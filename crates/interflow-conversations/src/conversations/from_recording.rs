@@ -8,8 +8,8 @@ use interflow_llm::message::parse::ReplyAssembly;
 use interflow_llm::message::{ApiFormat, ModelReply, ModelRequest, Outline, ReplyEvent, parse};
 use interflow_llm::{SERVICE_TIER_HEADER, detect_call};
 use interflow_store::{
-    FlowKind, FlowRecord, FlowState, FlowStore, FlowSummary, MessageRecord, Result, StoreError, decoded_body,
-    media_type,
+    FlowKind, FlowRecord, FlowState, FlowStore, FlowSummary, LoadedFlow, MessageRecord, Result, StoreError,
+    decoded_body, media_type,
 };
 use interflow_types::budget::{MemoryReservation, PROCESS_BUDGET};
 use interflow_types::{AttemptState, CallUsage, Direction, EntryKind, FlowId, Headers, Timestamp};
@@ -60,18 +60,19 @@ pub fn may_hold(flow: &FlowSummary, endpoints: &EndpointOverrides) -> bool {
 /// The store failed, or the memory budget is exhausted.
 pub fn read_call(
     store: &dyn FlowStore,
-    row: &FlowRecord,
+    flow: &LoadedFlow,
     endpoints: &EndpointOverrides,
 ) -> Result<Option<(ParsedCall, MemoryReservation)>> {
+    let row = &flow.row;
     // A copy for a shadow, or an attempt at a call as it was recorded once: the call itself has a flow of its own.
     if row.transport == EntryKind::Internal && row.tags.iter().any(|tag| tag.starts_with("deployment:")) {
         return Ok(None);
     }
     let mut held = MemoryReservation::default();
-    let Some((shape, body)) = request_json(store, row, endpoints.format_for_row(row), &mut held)? else {
+    let Some((shape, body)) = request_json(store, flow, endpoints.format_for_row(row), &mut held)? else {
         return Ok(None);
     };
-    let answer = decoded_body(store, row, Direction::Response, &mut held)?.bytes;
+    let answer = decoded_body(store, flow, Direction::Response, &mut held)?.bytes;
     let media = row.response.as_ref().and_then(|r| media_type(&r.headers)).unwrap_or_default();
     let mut recorded = with_raw_call(row, |seen| ParsedCall::parse_as(shape, seen, body, &media, &answer));
     recorded.complete_tier(row.response.as_ref().and_then(|head| head.headers.get_str(SERVICE_TIER_HEADER)));
@@ -97,22 +98,23 @@ fn parse_estimate(tag: &str) -> Option<(u64, u64)> {
 }
 
 /// The parsed request of an HTTP flow; `None` if it is not an LLM call, or was not fully recorded.
-pub fn read_request(store: &dyn FlowStore, row: &FlowRecord) -> Result<Option<ModelRequest>> {
+pub fn read_request(store: &dyn FlowStore, flow: &LoadedFlow) -> Result<Option<ModelRequest>> {
     let mut held = MemoryReservation::default();
-    let named_format = EndpointOverrides::load(store)?.format_for_row(row);
-    let path = row.request.as_ref().map_or("", |r| &r.path);
-    Ok(request_json(store, row, named_format, &mut held)?.map(|(shape, body)| parse::request(shape, path, body)))
+    let named_format = EndpointOverrides::load(store)?.format_for_row(&flow.row);
+    let path = flow.row.request.as_ref().map_or("", |r| &r.path);
+    Ok(request_json(store, flow, named_format, &mut held)?.map(|(shape, body)| parse::request(shape, path, body)))
 }
 
 /// An LLM request and its format. One that needs more than half of the memory budget is skipped, because traffic
 /// needs the rest.
 fn request_json(
     store: &dyn FlowStore,
-    row: &FlowRecord,
+    flow: &LoadedFlow,
     named_format: Option<ApiFormat>,
     held: &mut MemoryReservation,
 ) -> Result<Option<(ApiFormat, Value)>> {
-    let body = decoded_body(store, row, Direction::Request, held)?;
+    let row = &flow.row;
+    let body = decoded_body(store, flow, Direction::Request, held)?;
     if body.truncated {
         left_out(row);
         return Ok(None);
@@ -130,7 +132,7 @@ fn request_json(
     }
     // Reserved before parsing, which is when the memory is needed.
     held.grow_to(held.bytes() + takes).map_err(StoreError::Overloaded)?;
-    Ok(serde_json::from_slice(&body.bytes).ok().map(|value| (shape, value)))
+    Ok(interflow_codec::json::parse(&body.bytes).ok().map(|value| (shape, value)))
 }
 
 fn left_out(row: &FlowRecord) {
@@ -151,10 +153,11 @@ fn share(parts: u64) -> u64 {
 /// A body without its content coding, as far as it was recorded.
 fn decoded_body(
     store: &dyn FlowStore,
-    row: &FlowRecord,
+    flow: &LoadedFlow,
     side: Direction,
     held: &mut MemoryReservation,
 ) -> Result<decoded_body::DecodedBody> {
+    let row = &flow.row;
     // An eighth: request, response, their decoded forms and the parsed tree may exist at once.
     let most = MAX_BODY_BYTES.min(share(8));
     let Some(kept) = row.body(side).map(|b| b.kept).filter(|k| *k > 0) else {
@@ -164,7 +167,11 @@ fn decoded_body(
         return Ok(decoded_body::DecodedBody { bytes: Bytes::new(), truncated: true, error: None });
     }
     held.grow_to(held.bytes() + kept).map_err(StoreError::Overloaded)?;
-    let bytes = store.body(row.id, side, 0..kept)?.read_all(most as usize)?;
+    let bytes = match flow.body(side) {
+        Some(bytes) if bytes.len() as u64 == kept => bytes.clone(),
+        // Long, or damaged, which only reading tells.
+        _ => store.body(row.id, side, 0..kept)?.read_all(most as usize)?,
+    };
     let empty = Headers::new();
     let headers = row.headers(side).unwrap_or(&empty);
     decoded_body::decoded_held(headers, bytes, most as usize, held).map_err(StoreError::Overloaded)
@@ -266,7 +273,7 @@ impl WebSocketCallReader {
 
     fn on_message(&mut self, row: &FlowRecord, is_live: bool, message: &MessageRecord, calls: &mut Vec<ParsedCall>) {
         // Messages that are no JSON belong to no call.
-        let Ok(value) = serde_json::from_slice::<Value>(&message.payload) else { return };
+        let Ok(value) = interflow_codec::json::parse::<Value>(&message.payload) else { return };
         if is_live {
             return self.live.on_message(row, message, value, calls);
         }
@@ -319,7 +326,7 @@ impl WebSocketCallReader {
         if row_format(row) != Some(ApiFormat::Interactions) {
             let index = part.saturating_sub(1);
             let message = store.messages(row.id, index..index + 1)?.into_iter().next();
-            let value = message.and_then(|m| serde_json::from_slice::<Value>(&m.payload).ok());
+            let value = message.and_then(|m| interflow_codec::json::parse::<Value>(&m.payload).ok());
             return Ok(value.map(|value| websocket_request(row, value)));
         }
         let calls = Self::default().read(store, row, true)?;

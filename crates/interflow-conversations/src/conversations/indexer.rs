@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use crate::assembly::{ConversationAssembler, ParsedCall};
 use arc_swap::ArcSwap;
 use interflow_store::{
-    ConversationUpdate, FlowKind, FlowRecord, FlowState, FlowStore, IndexProgress, RecordedFlow, Result, StoreError,
-    TotalsRange,
+    ConversationUpdate, FlowKind, FlowParts, FlowRecord, FlowState, FlowStore, IndexProgress, LoadedFlow, RecordedFlow,
+    Result, StoreError, TotalsRange,
 };
 use interflow_types::budget::MemoryReservation;
 use interflow_types::{FlowId, Timestamp};
@@ -87,6 +87,15 @@ impl IndexerHandle {
     /// The store failed, or the thread has ended.
     pub async fn rebuild(&self) -> Result<u64> {
         self.send_command(|indexer| indexer.rebuild(&mut |_| {})).await
+    }
+
+    /// Indexes imported flows, which a store of this process alone does not announce, in the order of their ends. A session
+    /// that is stored in part is continued with them; [`rebuild`](Self::rebuild) puts it in order.
+    ///
+    /// # Errors
+    /// The store failed, or the thread has ended.
+    pub async fn add_imported(&self, flows: Vec<FlowId>) -> Result<()> {
+        self.send_command(move |indexer| indexer.add_imported(&flows).inspect_err(|_| indexer.reset())).await
     }
 
     /// Waits until everything recorded so far is indexed.
@@ -275,6 +284,17 @@ impl<'s> ConversationIndexer<'s> {
         }
     }
 
+    fn add_imported(&mut self, ids: &[FlowId]) -> Result<()> {
+        let mut flows = Vec::new();
+        for id in ids {
+            let ended = |row: &FlowRecord| row.started.micros().saturating_add(row.duration().unwrap_or_default());
+            flows.extend(self.load(*id, FlowParts::Row)?.map(|flow| RecordedFlow { id: *id, ended: ended(&flow.row) }));
+        }
+        flows.sort_unstable_by_key(|flow| (flow.ended, flow.id));
+        flows.iter().try_for_each(|flow| self.index_flow(flow))?;
+        self.save(IndexProgress::default())
+    }
+
     /// Indexes the next flows, if it is this process's turn.
     ///
     /// # Errors
@@ -369,16 +389,16 @@ impl<'s> ConversationIndexer<'s> {
 
     /// Indexes a flow that ended, or what is new in a WebSocket, whose calls end one by one while it is open.
     fn index_flow(&mut self, flow: &RecordedFlow) -> Result<()> {
-        let Some(row) = self.row(flow.id)? else {
+        let Some(loaded) = self.load(flow.id, FlowParts::Bodies)? else {
             self.sockets.remove(&flow.id);
             return Ok(());
         };
         // Indexed before, for example before a crash, or before another process took over.
         let stored = if self.sockets.contains_key(&flow.id) { Vec::new() } else { self.store.exchanges_in(flow.id)? };
-        if row.kind != FlowKind::WebSocket && !stored.is_empty() {
+        if loaded.row.kind != FlowKind::WebSocket && !stored.is_empty() {
             return Ok(());
         }
-        let (calls, reservation) = self.read_calls(&row, stored.iter().map(|call| call.part).collect())?;
+        let (calls, reservation) = self.read_calls(&loaded, stored.iter().map(|call| call.part).collect())?;
         for call in calls {
             let session = call.key().to_owned();
             let is_late = self.ended_before_its_session(&session, flow.ended)?;
@@ -395,9 +415,10 @@ impl<'s> ConversationIndexer<'s> {
     /// after what was read of it, or else those whose numbers are not `known`.
     fn read_calls(
         &mut self,
-        row: &FlowRecord,
+        flow: &LoadedFlow,
         known: BTreeSet<u64>,
     ) -> Result<(Vec<ParsedCall>, Option<MemoryReservation>)> {
+        let row = &flow.row;
         let read = if row.kind == FlowKind::WebSocket {
             let is_over = row.state != FlowState::Open;
             let reader = self.sockets.remove(&row.id);
@@ -408,7 +429,7 @@ impl<'s> ConversationIndexer<'s> {
             }
             calls.map(|calls| (calls, None))
         } else {
-            from_recording::read_call(self.store, row, &self.endpoints.load()).map(|read| {
+            from_recording::read_call(self.store, flow, &self.endpoints.load()).map(|read| {
                 let (call, reservation) = read.unzip();
                 (call.into_iter().collect(), reservation)
             })
@@ -417,11 +438,11 @@ impl<'s> ConversationIndexer<'s> {
     }
 
     /// A flow that may contain a call; `None` if it does not, was deleted meanwhile, or is damaged.
-    fn row(&self, id: FlowId) -> Result<Option<FlowRecord>> {
-        match self.store.get(id) {
-            Ok(row) => {
-                let may_hold = from_recording::may_hold(&row.summary(Timestamp::now()), &self.endpoints.load());
-                Ok(Some(row).filter(|_| may_hold))
+    fn load(&self, id: FlowId, parts: FlowParts) -> Result<Option<LoadedFlow>> {
+        match self.store.get_loaded(id, parts) {
+            Ok(flow) => {
+                let may_hold = from_recording::may_hold(&flow.row.summary(Timestamp::now()), &self.endpoints.load());
+                Ok(Some(flow).filter(|_| may_hold))
             }
             Err(StoreError::NotFound(_)) => Ok(None),
             Err(e) => from_recording::skip_damaged(id, e).map(|()| None),
@@ -474,17 +495,17 @@ impl<'s> ConversationIndexer<'s> {
         let count = ids.len();
         let mut flows = Vec::new();
         for id in ids {
-            if let Some(row) = self.row(id)? {
-                let ended = row.started.micros().saturating_add(row.duration().unwrap_or_default());
-                flows.push((ended, id, row));
+            if let Some(flow) = self.load(id, FlowParts::Row)? {
+                let ended = flow.row.started.micros().saturating_add(flow.row.duration().unwrap_or_default());
+                flows.push((ended, id, flow));
             }
         }
         flows.sort_unstable_by_key(|(ended, id, _)| (*ended, *id));
         self.assembler.drop_session(key);
         let mut is_first = true;
-        for (_, _, row) in flows {
+        for (_, _, flow) in flows {
             self.cursor.renew()?;
-            let (calls, reservation) = self.read_calls(&row, BTreeSet::new())?;
+            let (calls, reservation) = self.read_calls(&flow, BTreeSet::new())?;
             for call in calls.into_iter().filter(|call| call.key() == key) {
                 // What is stored of the session is replaced.
                 self.assemble(call, !std::mem::take(&mut is_first))?;

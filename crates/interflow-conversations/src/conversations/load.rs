@@ -5,7 +5,7 @@ use crate::assembly::view::{CallView, ChildThread, ItemKind, ThreadView, build_t
 use crate::assembly::{CallRecord, ConversationFacts, MessageHash, SubagentLink};
 use interflow_llm::message::ModelRequest;
 use interflow_query::Query;
-use interflow_store::{ConversationOptions, ConversationSummary, FlowKind, FlowStore, Result, StoreError};
+use interflow_store::{ConversationOptions, ConversationSummary, FlowKind, FlowParts, FlowStore, Result, StoreError};
 use interflow_types::schema::JsonSchema;
 use interflow_types::{FlowId, Timestamp};
 use serde::Serialize;
@@ -186,13 +186,13 @@ pub fn request_diffs<'a>(
 }
 
 pub(super) fn read_request(store: &dyn FlowStore, flow: FlowId, part: u64) -> Result<Option<ModelRequest>> {
-    let row = match store.get(flow) {
-        Ok(row) => row,
+    let flow = match store.get_loaded(flow, FlowParts::Bodies) {
+        Ok(flow) => flow,
         Err(StoreError::NotFound(_)) => return Ok(None),
         Err(e) => return Err(e),
     };
-    match row.kind {
-        FlowKind::WebSocket => WebSocketCallReader::read_request(store, &row, part),
-        _ => from_recording::read_request(store, &row),
+    match flow.row.kind {
+        FlowKind::WebSocket => WebSocketCallReader::read_request(store, &flow.row, part),
+        _ => from_recording::read_request(store, &flow),
     }
 }

@@ -122,7 +122,7 @@ fn mcp_call(store: &dyn FlowStore, flow: &FlowRecord) -> Result<Option<McpCall>>
         return Ok(None);
     };
     let body = store.body(flow.id, Direction::Request, 0..kept)?.read_all(kept as usize)?;
-    let Ok(mut message) = serde_json::from_slice::<Value>(&body) else { return Ok(None) };
+    let Ok(mut message) = interflow_codec::json::parse::<Value>(&body) else { return Ok(None) };
     let Some(sent) = message["params"]["name"].as_str().filter(|_| message["method"] == "tools/call") else {
         return Ok(None);
     };

@@ -21,14 +21,9 @@ struct ConversationTrace {
 }
 
 /// Input, output, cache read, cache write and reasoning tokens.
-fn tokens([input, output, cache_read, cache_write, reasoning]: [u64; 5]) -> [Value; 5] {
-    [
-        attribute(name::INPUT, input),
-        attribute(name::OUTPUT, output),
-        attribute(name::CACHE_READ, cache_read),
-        attribute(name::CACHE_WRITE, cache_write),
-        attribute(name::REASONING, reasoning),
-    ]
+fn tokens(counts: [u64; 5]) -> impl Iterator<Item = Value> {
+    let names = [name::INPUT, name::OUTPUT, name::CACHE_READ, name::CACHE_WRITE, name::REASONING];
+    names.into_iter().zip(counts).map(|(name, count)| attribute(name, count))
 }
 
 /// A deterministic id with this number of hexadecimal digits: exported again, a conversation has the same spans.
@@ -196,14 +191,9 @@ fn messages(tree: &ConversationTree, e: &CallView) -> (Value, Value) {
         items[before..first].iter().filter(|i| is_prompt(i)).filter_map(|i| message_part(i)).collect();
     let replies: Vec<Value> = items[first..end].iter().filter_map(|i| message_part(i)).collect();
     let finish = e.facts.stop.clone().unwrap_or_default();
-    let mut input = Vec::new();
-    if !results.is_empty() {
-        input.push(json!({"role": "tool", "parts": results}));
-    }
-    if !prompts.is_empty() {
-        input.push(json!({"role": "user", "parts": prompts}));
-    }
-    (json!(input), json!([{"role": "assistant", "parts": replies, "finish_reason": finish}]))
+    let input = [("tool", results), ("user", prompts)].into_iter().filter(|(_, parts)| !parts.is_empty());
+    let input: Value = input.map(|(role, parts)| json!({"role": role, "parts": parts})).collect();
+    (input, json!([{"role": "assistant", "parts": replies, "finish_reason": finish}]))
 }
 
 fn message_part(item: &ThreadItem) -> Option<Value> {

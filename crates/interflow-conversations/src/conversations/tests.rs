@@ -7,8 +7,9 @@ use std::sync::Arc;
 use crate::assembly::view::ItemKind;
 use bytes::Bytes;
 use interflow_store::{
-    BodyRecord, ConversationOptions, ConversationRow, ConversationStore, FlowAnnotation, FlowKind, FlowRecord,
-    FlowState, FlowStore, FlowWithBodies, MessageRecord, RecordConfig, RequestRecord, ResponseRecord, SqliteStore,
+    BodyRecord, ConversationOptions, ConversationRow, ConversationStore, FlowAnnotation, FlowKind, FlowParts,
+    FlowRecord, FlowState, FlowStore, FlowWithBodies, MessageRecord, RecordConfig, RequestRecord, ResponseRecord,
+    SqliteStore,
 };
 use interflow_types::budget::PROCESS_BUDGET;
 use interflow_types::{
@@ -114,6 +115,28 @@ fn a_loaded_conversation_keeps_its_facts_only_once() {
     let row = ConversationRow { facts: r#"{"titled": true}"#.into(), ..Default::default() };
     let loaded = super::mapping::conversation(row);
     assert!(loaded.facts.titled && loaded.row.facts.is_empty(), "{loaded:?}");
+}
+
+#[test]
+fn half_of_an_emoji_costs_a_conversation_nothing() {
+    let (_dir, store) = open_store();
+    let cut = |body: &Bytes| {
+        let text = String::from_utf8(body.to_vec()).unwrap();
+        Bytes::from(text.replace("fix it", "fix it \\ud83e").replace("\"done\"", "\"done \\uD83E\""))
+    };
+    for flow in three() {
+        let (request_body, response_body) = (cut(&flow.request_body), cut(&flow.response_body));
+        assert!(store.insert(FlowWithBodies { request_body, response_body, ..flow }).unwrap());
+    }
+    assert_eq!(ConversationIndexer::new(&store, pricing()).catch_up(&mut |_| {}).unwrap(), 3);
+    let shown = everything(&store);
+    assert!(
+        shown.contains("fix it \u{fffd}") && shown.contains("done \u{fffd}") && shown.contains("welcome"),
+        "{shown}"
+    );
+    let id = load::find_conversation(&store, "last").unwrap().unwrap();
+    let turns = load::load_conversation(&store, &id, None).unwrap().unwrap().thread.turns;
+    assert_eq!(turns.iter().map(|t| (t.number, t.items.len())).collect::<Vec<_>>(), [(1, 3), (2, 2)]);
 }
 
 #[test]
@@ -613,7 +636,12 @@ fn exchange_parsing_counts_against_memory_and_oversized_ones_are_skipped() {
     let read = |flow: FlowWithBodies| {
         let id = flow.row.id;
         store.insert(flow).unwrap();
-        from_recording::read_call(&store, &store.get(id).unwrap(), &EndpointOverrides::default()).unwrap()
+        from_recording::read_call(
+            &store,
+            &store.get_loaded(id, FlowParts::Bodies).unwrap(),
+            &EndpointOverrides::default(),
+        )
+        .unwrap()
     };
     let (_, held) = read(some).unwrap();
     let least = 1000 * 3 * size_of::<Value>() as u64;

@@ -59,14 +59,12 @@ fn finding(what: impl Into<String>, state: FindingState, text: impl Into<String>
 
 fn data_folder(home: &DataDir) -> DoctorFinding {
     let path = home.path().display();
-    match home.create() {
-        Ok(()) => match home.check_access().map(|warnings| warnings.into_iter().next()) {
-            Ok(None) => finding("data directory", FindingState::Good, path.to_string()),
-            Ok(Some(text)) => finding("data directory", FindingState::Notice, text),
-            Err(text) => finding("data directory", FindingState::Bad, text),
-        },
-        Err(e) => finding("data directory", FindingState::Bad, e),
-    }
+    let (state, text) = match home.create().and_then(|()| home.check_access()).map(|all| all.into_iter().next()) {
+        Ok(None) => (FindingState::Good, path.to_string()),
+        Ok(Some(text)) => (FindingState::Notice, text),
+        Err(text) => (FindingState::Bad, text),
+    };
+    finding("data directory", state, text)
 }
 
 fn ca(home: &DataDir) -> DoctorFinding {

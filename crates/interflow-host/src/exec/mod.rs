@@ -18,7 +18,7 @@ use crate::data_dir::{DataDir, connect_address};
 use crate::{CliError, CliExit, Result};
 
 pub use env::{EnvSetting, ProxyTarget, settings, trust_variables};
-pub use summary::print as print_summary;
+pub use summary::{ExecTraffic, print as print_summary};
 pub use trust::{TrustFiles, pkcs12};
 
 /// A user name and a password of the proxy.

@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use super::PendingCheck;
 use crate::counter_store::{BudgetPeriod, CounterLimit};
+use crate::usage::format_dollars;
 
 /// What is posted. Documented in docs/guides/virtual-keys.md: members are added, never renamed.
 #[derive(Debug, Serialize)]
@@ -47,23 +48,21 @@ impl BudgetAlert {
             at.unwrap_or_default().to_string()
         };
         let today = time(seconds);
-        let (length, adjective) = match period {
-            BudgetPeriod::Day => (10, "daily"),
-            BudgetPeriod::Month => (7, "monthly"),
-        };
+        let length = if period == BudgetPeriod::Day { 10 } else { 7 };
         let is_money = matches!(budget.counter, CounterLimit::MoneyBudget { .. });
         let unit = if is_money { 1e6 } else { 1.0 };
         let (used, limit) = (used / unit, budget.counter.capacity() / unit);
         let level = ["key", "team", "organisation"].into_iter().find(|level| *level == &*budget.rule).unwrap_or("rule");
-        let amount = |n: f64| if is_money { format!("${n:.2}") } else { format!("{n} tokens") };
+        let amount = |n: f64| if is_money { format_dollars(n) } else { format!("{n} tokens") };
         let whose = match level {
             "rule" => format!("the limit {} for {}", budget.rule, budget.who),
             level => format!("the {level} {}", budget.who),
         };
         let rejects = if check.is_rejecting { " Requests are rejected." } else { "" };
         let text = format!(
-            "Budget alert, {threshold} %: {whose} has used {} of its {adjective} budget of {}.{rejects}",
+            "Budget alert, {threshold} %: {whose} has used {} of its {} budget of {}.{rejects}",
             amount(used),
+            period.as_str(),
             amount(limit)
         );
         Self {

@@ -1,18 +1,21 @@
 //! Days and months in UTC as consecutive numbers, the same as in the Lua scripts.
 
+use interflow_types::labelled_enum;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 
-/// The period of a budget. The operator's time zone plays no role: processes that share a budget may run in different
-/// ones.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum BudgetPeriod {
-    /// From midnight to midnight, UTC.
-    Day,
-    /// A calendar month, UTC.
-    Month,
+labelled_enum! {
+    /// The period of a budget. The operator's time zone plays no role: processes that share a budget may run in different
+    /// ones.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum BudgetPeriod {
+        /// From midnight to midnight, UTC.
+        Day "daily",
+        /// A calendar month, UTC.
+        Month "monthly",
+    }
 }
 
 const DAY_SECONDS: u64 = 86_400;

@@ -6,7 +6,8 @@ use jiff::Timestamp;
 use toml_edit::{Array, Item, Table, value};
 
 use super::key_file::{
-    KeyFileError, KeyResult, append_table, change_common, edit_table, parse_document, parse_keys, set_text,
+    KeyFileError, KeyResult, append_table, change_common, check_expiry, edit_table, parse_document, parse_keys,
+    set_text,
 };
 use super::{GroupLevel, KeyGroup};
 use crate::rules::Quota;
@@ -29,6 +30,7 @@ pub struct GroupChange {
 }
 
 pub(super) fn add_group(text: &mut String, level: GroupLevel, id: &str, settings: GroupChange) -> KeyResult<()> {
+    check_expiry(settings.expires.flatten(), Timestamp::now())?;
     let mut table = Table::new();
     table["id"] = value(id);
     apply(&mut table, settings);

@@ -44,8 +44,8 @@ struct KeyFileContents {
     key: Vec<toml::Spanned<KeyFileEntry>>,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 struct KeyFileEntry {
     id: String,
     hash: String,
@@ -54,20 +54,14 @@ struct KeyFileEntry {
     created: Option<String>,
     expires: Option<String>,
     revoked: Option<String>,
-    #[serde(default)]
     disabled: bool,
-    #[serde(default)]
     providers: Vec<String>,
-    #[serde(default)]
     models: Vec<String>,
-    #[serde(default)]
     paths: Vec<String>,
-    #[serde(default)]
     mcp: Vec<String>,
     policy: Option<String>,
     limits: Option<Quota>,
     team: Option<String>,
-    #[serde(default)]
     tags: TagSet,
     previous_hash: Option<String>,
     previous_until: Option<String>,
@@ -89,20 +83,16 @@ pub(super) struct ParsedKey {
     pub key: VirtualKey,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 struct GroupEntry {
     id: String,
     organisation: Option<String>,
     note: Option<String>,
     expires: Option<String>,
-    #[serde(default)]
     disabled: bool,
-    #[serde(default)]
     models: Vec<String>,
-    #[serde(default)]
     mcp: Vec<String>,
-    #[serde(default)]
     tags: TagSet,
     limits: Option<Quota>,
 }
@@ -246,12 +236,19 @@ pub fn parse_timestamp(text: &str) -> Result<Timestamp, String> {
 /// text is left as it was if anything fails.
 ///
 /// # Errors
-/// The file does not parse, or the id is taken.
+/// The file does not parse, the id is taken, or the key would have expired.
 pub fn add_key(text: &mut String, new: NewVirtualKey, now: Timestamp) -> KeyResult<PlaintextKey> {
+    check_expiry(new.expires, now)?;
     let secret = PlaintextKey::generate();
     let digest = KeyDigest::from_key(secret.reveal());
     append_table(text, "key", key_table(new, &digest, now))?;
     Ok(secret)
+}
+
+/// Refuses an expiry in the past for what is created: nobody means it, and it could never be used.
+pub(super) fn check_expiry(expires: Option<Timestamp>, now: Timestamp) -> KeyResult<()> {
+    let Some(past) = expires.filter(|end| *end <= now).map(to_the_second) else { return Ok(()) };
+    Err(KeyFileError(format!("the expiry {past} is in the past: give a later one, or for how long (90d), or none")))
 }
 
 fn key_table(new: NewVirtualKey, digest: &KeyDigest, now: Timestamp) -> Table {
@@ -470,12 +467,23 @@ mod tests {
         assert_eq!(b.expires, new.expires);
         assert_eq!(b.policy.as_deref(), Some("strict"));
         assert_eq!(b.scope, new.scope);
-        assert!(add_key(&mut text, new, now).unwrap_err().to_string().contains("another key of this id"));
+        assert!(add_key(&mut text, new.clone(), now).unwrap_err().to_string().contains("another key of this id"));
         assert!(!revoke_key(&mut text, "c", now).unwrap());
         assert!(
             revoke_key(&mut text, "b", now).unwrap()
                 && revoke_key(&mut text, "b", parse_timestamp("2028-01-01").unwrap()).unwrap()
         );
         assert_eq!(parse_keys(&text).unwrap().keys[1].key.revoked, Some(now));
+    }
+
+    #[test]
+    fn a_key_or_a_team_that_has_expired_is_not_created() {
+        let (mut text, now) = (String::new(), parse_timestamp("2026-01-01").unwrap());
+        let ended = NewVirtualKey { expires: Some(now), ..NewVirtualKey::default() };
+        let why = add_key(&mut text, ended, now).unwrap_err().to_string();
+        assert!(why.contains("2026-01-01T00:00:00Z is in the past") && why.contains("90d"), "{why}");
+        let ended = super::super::GroupChange { expires: Some(Some(now)), ..Default::default() };
+        let level = super::super::GroupLevel::Team;
+        assert!(super::super::group_file::add_group(&mut text, level, "a", ended).is_err() && text.is_empty());
     }
 }

@@ -18,13 +18,13 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 pub use context::{KeyContext, KeyedEndpoint};
-pub use scope::{any_matches, matches_model};
+pub use scope::{any_matches, covers_model, matches_model};
 
 pub use group::{GroupLevel, KeyGroup};
 pub use group_file::GroupChange;
 pub use key_file::{KeyChange, KeyFileError, NewVirtualKey, add_key, parse_timestamp, revoke_key};
 pub use scope::{KeyScope, MCP_SEPARATOR, ScopeRequest, ScopeViolation, check_mcp_name};
-pub use secret::{KEY_PREFIX, PlaintextKey};
+pub use secret::{KEY_PREFIX, PlaintextKey, holds_key};
 pub use store::KeyStore;
 
 use crate::rules::Quota;

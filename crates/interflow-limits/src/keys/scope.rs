@@ -1,6 +1,7 @@
 //! Key scopes: providers, models, paths. A request must match every axis; an axis matches if any of its entries does,
 //! or if it has none.
 
+use interflow_types::percent;
 use interflow_types::schema::JsonSchema;
 use interflow_types::wildcard::matches_case as matches;
 use serde::{Deserialize, Serialize};
@@ -138,6 +139,13 @@ pub fn any_matches(patterns: &[String], text: &str) -> bool {
 /// As [`any_matches`], for the name of a model: both with or without the collection and the vendor before them.
 pub fn matches_model(patterns: &[String], model: &str) -> bool {
     patterns.iter().any(|pattern| model_matches(pattern, model))
+}
+
+/// As [`matches_model`], for what is limited or guarded: the name may be written as a provider takes it, in other letters
+/// or, in a path, percent-encoded.
+pub fn covers_model(patterns: &[String], model: &str) -> bool {
+    let model = percent::decoded_lossy(model).to_ascii_lowercase();
+    patterns.iter().any(|pattern| model_matches(&pattern.to_ascii_lowercase(), &model))
 }
 
 /// As [`matches_model`], for one pattern.

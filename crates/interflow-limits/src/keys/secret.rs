@@ -13,6 +13,12 @@ const KEY_ALPHABET: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghij
 /// Characters after the prefix: 43 of a 62-letter alphabet are 256 bits.
 const KEY_LENGTH: usize = 43;
 
+/// Whether there is something like a key anywhere in a text.
+pub fn holds_key(text: &str) -> bool {
+    let is_key = |rest: &str| rest.bytes().take_while(u8::is_ascii_alphanumeric).count() >= KEY_LENGTH;
+    text.match_indices(KEY_PREFIX).any(|(at, prefix)| is_key(&text[at + prefix.len()..]))
+}
+
 /// A key in plain text, displayed once when it is generated.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PlaintextKey(String);
@@ -80,6 +86,18 @@ mod tests {
         assert_eq!(a.reveal().len(), 47);
         assert!(a.reveal().starts_with(KEY_PREFIX) && a != b);
         assert!(a.reveal()[4..].bytes().all(|b| b.is_ascii_alphanumeric()));
+    }
+
+    #[test]
+    fn a_key_is_found_within_a_text() {
+        let key = PlaintextKey::generate();
+        for text in [key.reveal().to_owned(), format!("ifk_é Bearer {},", key.reveal()), format!("{}0", key.reveal())]
+        {
+            assert!(holds_key(&text), "{text}");
+        }
+        for text in ["ifk_", "ifk_short", &key.reveal()[1..], &key.reveal()[..46]] {
+            assert!(!holds_key(text), "{text}");
+        }
     }
 
     #[test]

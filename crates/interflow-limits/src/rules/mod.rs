@@ -14,7 +14,7 @@ pub use rate::{RateError, RateLimit};
 
 use crate::config::RuleConfig;
 use crate::counter_store::{CounterLimit, CounterRequest};
-use crate::keys::{VirtualKey, any_matches, matches_model};
+use crate::keys::{VirtualKey, any_matches, covers_model};
 use crate::tags::TagSet;
 
 /// What is counted separately.
@@ -217,6 +217,7 @@ fn rule_applies(rule: &RuleConfig, subject: &RequestAttributes) -> bool {
     let one = |patterns: &[String], value: Option<&str>| {
         patterns.is_empty() || value.is_some_and(|v| any_matches(patterns, v))
     };
+    let mut models = subject.model.iter().chain(subject.deployments.iter().map(|served| &served.model));
     let tagged = |(name, value): (&String, &String)| any_matches(&rule.tags, &format!("{name}={value}"));
     one(&rule.keys, subject.key.as_ref().map(|k| &*k.id))
         && one(&rule.teams, subject.team().map(|id| &**id))
@@ -226,7 +227,7 @@ fn rule_applies(rule: &RuleConfig, subject: &RequestAttributes) -> bool {
         && one(&rule.routes, subject.route.as_deref())
         && (names_provider(&rule.providers, &subject.provider)
             || rule.providers.is_empty() && !NAMED_PROVIDERS.contains(&&*subject.provider))
-        && (rule.models.is_empty() || subject.model.as_deref().is_some_and(|model| matches_model(&rule.models, model)))
+        && (rule.models.is_empty() || models.any(|model| covers_model(&rule.models, model)))
 }
 
 /// Maximum length of the party in a counter's name: client-chosen text must not fill the memory.
@@ -239,7 +240,7 @@ fn counted_party(rule: &RuleConfig, s: &RequestAttributes) -> Option<String> {
         CountBy::User => s.user()?.to_owned(),
         CountBy::Route => s.route.as_deref()?.to_owned(),
         CountBy::Provider => s.provider.to_string(),
-        CountBy::Model => interflow_models::plain_name(s.model.as_deref()?).to_owned(),
+        CountBy::Model => interflow_models::plain_name(&s.model.as_deref()?.to_ascii_lowercase()).to_owned(),
         CountBy::Client => s.client.to_string(),
         CountBy::Team => s.team()?.to_string(),
         CountBy::Organisation => s.organisation()?.to_string(),
@@ -348,6 +349,28 @@ mod tests {
             }
             let vendor = crate::keys::matches_model(&["google/*".to_owned()], model);
             assert_eq!(vendor, model.starts_with("google/"), "{model}");
+        }
+    }
+
+    #[test]
+    fn a_rule_of_a_model_covers_it_however_it_is_named() {
+        let named = RuleConfig { models: vec!["gpt-6-sol".into()], ..rule(CountBy::Model, sixty()) };
+        let rules = QuotaRules::new(&[named]).unwrap();
+        let served = |model: &str| vec![ServedModel { provider: "openai".into(), model: model.into() }];
+        for (asked, deployments, counted) in [
+            ("gpt-6-sol", vec![], Some("gpt-6-sol")),
+            ("GPT-6-SOL", vec![], Some("gpt-6-sol")),
+            ("gpt%2D6-sol", vec![], Some("gpt%2d6-sol")),
+            ("smart", served("gpt-6-sol"), Some("smart")),
+            ("smart", [served("gpt-4o"), served("openai/GPT-6-sol")].concat(), Some("smart")),
+            ("smart", served("gpt-4o"), None),
+            ("gpt-6-solo", vec![], None),
+        ] {
+            let asks = rules.counter_requests(
+                &RequestAttributes { model: Some(asked.into()), deployments, ..subject() },
+                UsageAmount::default(),
+            );
+            assert_eq!(asks.first().map(|ask| &*ask.who), counted, "{asked}");
         }
     }
 

@@ -61,7 +61,7 @@ pub(super) async fn fitted(
         if fit.is_some() {
             losses.add(LOST);
         }
-        if is_unbound && let Ok(mut body) = serde_json::from_slice(fit.as_deref().unwrap_or(body.plain())) {
+        if is_unbound && let Ok(mut body) = interflow_codec::json::parse(fit.as_deref().unwrap_or(body.plain())) {
             leave_out_unfitting_thoughts(format, &mut body);
             losses.add(UNBOUND);
             fit = Some(body.to_string().into_bytes());

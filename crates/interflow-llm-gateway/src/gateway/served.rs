@@ -1,7 +1,10 @@
 //! Which models may serve a request, which did, and which were sent it besides: limits price requests by them rather than
 //! by the client's name.
 
+use std::sync::Arc;
+
 use interflow_limits::ServedModel;
+use interflow_llm::LlmCall;
 use interflow_types::{Attempt, AttemptState, Attempts, ErrorKind, Flow};
 
 use super::routing::Deployment;
@@ -94,13 +97,21 @@ pub(super) fn served_model(
 }
 
 impl LlmGateway {
-    /// The models that may serve a request for this model to an upstream's endpoint, along a route if it has one.
-    pub fn deployments_of(&self, upstream: &str, route: Option<&str>, model: &str) -> Vec<ServedModel> {
+    /// The name of a call's model, and those of the models that may serve it; none if the model is not known
+    /// for certain.
+    pub(crate) fn models_of(&self, call: &LlmCall) -> Vec<Arc<str>> {
+        let Some(model) = call.model.as_ref().filter(|_| !call.is_model_unclear) else { return Vec::new() };
+        let served = self.deployments_of(call, Some(model));
+        std::iter::once(Arc::from(&**model)).chain(served.into_iter().map(|served| served.model)).collect()
+    }
+
+    /// The models that may serve a call of this model at an upstream's endpoint, along its route if it has one.
+    pub(crate) fn deployments_of(&self, call: &LlmCall, model: Option<&str>) -> Vec<ServedModel> {
         let table = self.table();
-        let Some(addressed) = table.get(upstream) else { return Vec::new() };
-        let by_model = route.and_then(|name| table.routes.get(name));
-        let route = by_model.or_else(|| table.routes.of_upstream(upstream));
+        let Some(addressed) = call.upstream.as_deref().and_then(|name| table.get(name)) else { return Vec::new() };
+        let by_model = call.route.as_deref().and_then(|name| table.routes.get(name));
+        let route = by_model.or_else(|| table.routes.of_upstream(&addressed.name));
         let deployments = route.into_iter().flat_map(|route| &route.deployments);
-        deployments.filter_map(|d| served_model(&table, addressed, d, Some(model))).collect()
+        deployments.filter_map(|d| served_model(&table, addressed, d, Some(model?))).collect()
     }
 }

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use interflow_codec::json::{JsonError, JsonReader, JsonToken};
+use interflow_codec::json::{self, JsonError, JsonReader, JsonToken};
 use interflow_llm::event_stream::{ResponseForm, StreamFraming};
 use interflow_llm::parsed_event::ParsedEvent;
 use interflow_llm::{LlmCall, Operation, Provider};
@@ -163,7 +163,7 @@ fn only_reports_usage(data: &[u8]) -> bool {
     if memchr::memmem::find(data, b"\"usage\"").is_none() || memchr::memmem::find(data, b"\"delta\"").is_some() {
         return false;
     }
-    let Ok(event) = serde_json::from_slice::<Value>(data) else { return false };
+    let Ok(event) = json::parse::<Value>(data) else { return false };
     event["usage"].is_object() && event["choices"].as_array().is_some_and(Vec::is_empty)
 }
 

@@ -63,7 +63,7 @@ const NOT_COUNTED_BY_VERTEX: [&str; 3] = ["labels", "serviceTier", "toolConfig"]
 
 /// Whether an error says that there is no such model, rather than no such endpoint. Anthropic has one type for both.
 fn names_model(body: &[u8]) -> bool {
-    let body: Value = serde_json::from_slice(body).unwrap_or_default();
+    let body: Value = interflow_codec::json::parse(body).unwrap_or_default();
     let error = &body["error"];
     error["code"] == "model_not_found"
         || error["code"] == "DeploymentNotFound"
@@ -99,7 +99,7 @@ pub(super) async fn estimate_instead(call: &LlmCall, head: &mut ResponseHead, bo
 
 /// The number in an upstream's response.
 pub(super) fn parse(body: &[u8]) -> Option<u64> {
-    let body: Value = serde_json::from_slice(body).ok()?;
+    let body: Value = interflow_codec::json::parse(body).ok()?;
     ["totalTokens", "inputTokens", "input_tokens"].iter().find_map(|name| body[*name].as_u64())
 }
 

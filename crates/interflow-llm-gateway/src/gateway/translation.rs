@@ -123,7 +123,8 @@ impl Translation {
         }
         let follows_tools = !upstream.assistant_after_tools;
         let look = move |body: &RequestBody| {
-            Ok(serde_json::from_slice(body.plain()).is_ok_and(|body| is_accepted_by_mistral(&body, follows_tools)))
+            Ok(interflow_codec::json::parse(body.plain())
+                .is_ok_and(|body| is_accepted_by_mistral(&body, follows_tools)))
         };
         let accepted = async { self.body(original).await?.read_tree(look).await };
         Ok(unless_unreadable(accepted.await)?.unwrap_or_default())
@@ -192,7 +193,7 @@ impl Translation {
                 if clean.is_some() {
                     losses.add(reasoning::LOST);
                 }
-                let body = serde_json::from_slice::<serde_json::Value>(clean.as_deref().unwrap_or(plain)).ok()?;
+                let body = interflow_codec::json::parse::<serde_json::Value>(clean.as_deref().unwrap_or(plain)).ok()?;
                 Some((body, losses))
             });
             let (mut body, mut losses) = own.unwrap_or_else(|| chat.write(&target));
@@ -397,7 +398,7 @@ impl Translation {
 
 fn parse(client: Option<ClientRequest>, body: &[u8]) -> Translated<ChatRequest> {
     let Some(client) = client else { return Err(untranslatable("requests of this API are not translated")) };
-    let mut body = serde_json::from_slice(body).map_err(|e| unreadable(&e.to_string()))?;
+    let mut body = interflow_codec::json::parse(body).map_err(|e| unreadable(&e.to_string()))?;
     if client.counts_tokens {
         body = token_count::counted(client.format, body);
     }

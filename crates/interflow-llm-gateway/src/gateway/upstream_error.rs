@@ -34,7 +34,7 @@ pub(super) async fn read_error(headers: &Headers, mut body: Body, deadline: Inst
 /// The provider's code of an error in JSON, such as `overloaded_error`. Nothing but identifiers: an error's words may
 /// repeat the request.
 pub(super) fn error_code(body: &[u8]) -> Option<String> {
-    let answer: Value = serde_json::from_slice(body).ok()?;
+    let answer: Value = interflow_codec::json::parse(body).ok()?;
     // Gemini's errors may be in a list.
     let answer = answer.get(0).unwrap_or(&answer);
     let error = answer.get("error").filter(|error| error.is_object()).unwrap_or(answer);

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use interflow_llm::event_stream::StreamFraming;
 use interflow_llm::spans::TextPlace;
 use interflow_llm::{GuardrailAction, LlmRefusal};
@@ -38,12 +37,19 @@ impl ResponseCheck<'_> {
         let max = self.active.max_body;
         let (context, body) = ResponseScanContext::for_response(self.flow, head, body, max as u64).await;
         let Some(context) = context else { return Ok(body) };
-        if context.framing() == StreamFraming::Whole {
-            return self.check_whole(head, body).await;
-        }
         let whole = |g: &Arc<Guard>| g.check.matcher().is_none() || g.config.action == GuardrailAction::Ask;
-        if self.active.output.iter().any(|g| g.is_strict() && whole(g)) {
-            return self.check_held_stream(context.framing(), head, body).await;
+        let framing = context.framing();
+        if framing == StreamFraming::Whole || self.active.output.iter().any(|g| g.is_strict() && whole(g)) {
+            let read = match self.read_whole(head, body).await? {
+                Ok(read) => read,
+                Err(body) => return Ok(body),
+            };
+            // Memory for copies of the texts.
+            let held = PROCESS_BUDGET.reserve(read.plain().len() as u64).map_err(|e| self.refuse(&overloaded(&e)))?;
+            return match framing {
+                StreamFraming::Whole => self.check_whole(head, read, held).await,
+                _ => self.check_held_stream(framing, head, read, held).await,
+            };
         }
         // The rest only flags, or finds its matches in fragments.
         let (matching, later): (Vec<_>, Vec<_>) = self.active.output.iter().cloned().partition(|g| !whole(g));
@@ -87,19 +93,13 @@ impl ResponseCheck<'_> {
         self.service.refuse(self.flow, refusal)
     }
 
-    /// Memory for copies of the texts.
-    fn reserve(&mut self, plain: &Bytes) -> Result<MemoryReservation, EarlyExit> {
-        PROCESS_BUDGET.reserve(plain.len() as u64).map_err(|e| self.refuse(&overloaded(&e)))
-    }
-
-    async fn check_whole(mut self, head: &mut ResponseHead, body: Body) -> BodyResult {
-        let mut whole = match self.read_whole(head, body).await? {
-            Ok(whole) => whole,
-            Err(body) => return Ok(body),
-        };
-        let plain = whole.plain().clone();
-        let held = self.reserve(&plain)?;
-        let texts = match texts_of_response(head, &mut whole).await {
+    async fn check_whole(
+        mut self,
+        head: &mut ResponseHead,
+        mut whole: WholeResponse,
+        held: MemoryReservation,
+    ) -> BodyResult {
+        let texts = match texts_of_response(head, &mut whole, self.is_strict()).await {
             Ok(texts) => texts,
             Err(halt) if self.is_strict() => return Err(self.refuse(&halt.refusal())),
             Err(_) => {
@@ -112,9 +112,9 @@ impl ResponseCheck<'_> {
         if edits.is_empty() {
             return Ok(pass_on(self.flow, whole));
         }
-        let edits = body_edits(&plain, &texts, edits);
+        let edits = body_edits(whole.plain(), &texts, edits);
         let edits = edits.map_err(|_| self.refuse(&unmaskable(&self.active.output, Direction::Response)))?;
-        Ok(replace_response_body(head, splice(&plain, &edits)))
+        Ok(replace_response_body(head, splice(whole.plain(), &edits)))
     }
 
     /// Runs the guardrails of output over complete texts.
@@ -133,19 +133,20 @@ impl ResponseCheck<'_> {
     }
 
     /// A stream that is held until all of it was checked: a guardrail that blocks, masks or asks needs the whole.
-    async fn check_held_stream(mut self, framing: StreamFraming, head: &mut ResponseHead, body: Body) -> BodyResult {
-        let whole = match self.read_whole(head, body).await? {
-            Ok(whole) => whole,
-            Err(body) => return Ok(body),
-        };
-        let plain = whole.plain().clone();
-        let held = self.reserve(&plain)?;
+    async fn check_held_stream(
+        mut self,
+        framing: StreamFraming,
+        head: &mut ResponseHead,
+        whole: WholeResponse,
+        held: MemoryReservation,
+    ) -> BodyResult {
         let collected = StreamedTexts::default();
-        rewrite_whole(framing, [&plain[..]], CollectRewriter::new(collected.clone()))
+        // The stream as it was, but for the tokens with their probabilities.
+        let plain = rewrite_whole(framing, [&whole.plain()[..]], CollectRewriter::new(collected.clone()))
             .map_err(|halt| self.refuse(&halt.refusal()))?;
         let texts = Arc::new(collected.take());
         let edits = self.act(texts, held, head).await?;
-        if edits.is_empty() {
+        if edits.is_empty() && plain == *whole.plain() {
             return Ok(whole.into_raw());
         }
         let edited = rewrite_whole(framing, [&plain[..]], EditRewriter::new(edits));
@@ -158,8 +159,12 @@ fn pass_on(flow: &mut Flow, whole: WholeResponse) -> Body {
     if redacts_flow(flow).is_some() { whole.keep(flow) } else { whole.into_raw() }
 }
 
-async fn texts_of_response(head: &ResponseHead, whole: &mut WholeResponse) -> Result<Vec<GuardText>, StreamAbort> {
-    let Some(marked) = whole.marked_unless_text(head).await? else {
+async fn texts_of_response(
+    head: &mut ResponseHead,
+    whole: &mut WholeResponse,
+    is_strict: bool,
+) -> Result<Vec<GuardText>, StreamAbort> {
+    let Some(marked) = whole.marked_unless_text(head, is_strict).await? else {
         return Ok(vec![whole_text(&String::from_utf8_lossy(whole.plain()), TextPlace::Assistant)]);
     };
     let plain = whole.plain().clone();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use interflow_limits::{any_matches, matches_model};
+use interflow_limits::{any_matches, covers_model};
 use interflow_llm::spans::TextPlace;
 use interflow_llm::{
     GuardrailAction, GuardrailConfig, GuardrailDirection, GuardrailKind, GuardrailMessages, LlmCall, LlmConfig,
@@ -12,6 +12,7 @@ use interflow_types::{Direction, Flow};
 use super::check::{CallFacts, CheckInput, Guardrail};
 use super::kinds::{self, KindDeps};
 use super::texts::GuardText;
+use crate::gateway::LlmGateway;
 use crate::limits::KeyContext;
 
 /// Longest name of a guardrail; it is a label of metrics and tags.
@@ -20,6 +21,8 @@ const MAX_NAME: usize = 64;
 /// Compiled guardrails. Immutable: a reload makes another, and flows in progress keep theirs.
 pub struct GuardrailSettings {
     guards: Vec<Arc<Guard>>,
+    /// Knows which models may serve a request.
+    gateway: Arc<LlmGateway>,
     /// Largest body that is checked.
     pub(super) max_body: usize,
 }
@@ -59,7 +62,7 @@ impl GuardrailSettings {
         // Services last, so that what is blocked here does not cost a call.
         guards.sort_by_key(|g| g.check.is_remote());
         let max_body = usize::try_from(config.max_body.0).unwrap_or(usize::MAX);
-        Ok(Self { guards, max_body })
+        Ok(Self { guards, gateway: Arc::clone(deps.gateway), max_body })
     }
 
     #[cfg(test)]
@@ -78,7 +81,8 @@ impl GuardrailSettings {
 
     /// The guardrails that apply to a call.
     pub(super) fn for_flow(&self, flow: &Flow, call: &LlmCall) -> ActiveGuards {
-        let applying: Vec<&Arc<Guard>> = self.guards.iter().filter(|g| g.applies(flow, call)).collect();
+        let models = self.gateway.models_of(call);
+        let applying: Vec<&Arc<Guard>> = self.guards.iter().filter(|g| g.applies(flow, call, &models)).collect();
         let of = |covers: fn(&GuardrailConfig) -> bool| {
             applying.iter().filter(|g| covers(&g.config)).map(|g| Arc::clone(g)).collect::<Vec<_>>()
         };
@@ -106,12 +110,13 @@ impl Guard {
         self.config.action != GuardrailAction::Flag
     }
 
-    fn applies(&self, flow: &Flow, call: &LlmCall) -> bool {
+    fn applies(&self, flow: &Flow, call: &LlmCall, models: &[Arc<str>]) -> bool {
         let config = &self.config;
         let any = |patterns: &[String], values: &[Option<&str>]| {
             patterns.is_empty() || values.iter().flatten().any(|v| any_matches(patterns, v))
         };
         let key = flow.extension::<KeyContext>().and_then(|k| k.key.as_ref());
+        let covers = |model: &Arc<str>| covers_model(&config.models, model);
         // It may be sent to these as well.
         let others = |patterns: &[String]| call.others.iter().any(|o| any_matches(patterns, o));
         any(&config.keys, &[key.map(|k| &*k.id)])
@@ -120,7 +125,7 @@ impl Guard {
             && (any(&config.providers, &[Some(call.provider.as_str()), call.upstream.as_deref()])
                 || others(&config.providers))
             // A model that cannot be read is treated as one that is covered.
-            && call.model.as_ref().is_none_or(|model| config.models.is_empty() || matches_model(&config.models, model))
+            && (config.models.is_empty() || models.is_empty() || models.iter().any(covers))
     }
 
     /// The texts that it looks at, by their index.

@@ -112,7 +112,7 @@ impl StreamedTexts {
     }
 }
 
-/// Collects the texts of a stream; what it writes is not used.
+/// Collects the texts of a stream, which it does not change.
 pub(super) struct CollectRewriter {
     into: StreamedTexts,
     next: Option<(SpanKind, TextPlace)>,

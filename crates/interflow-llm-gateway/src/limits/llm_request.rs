@@ -154,10 +154,10 @@ pub(super) async fn requested_usage(headers: &Headers, size: usize, body: Option
     let unclear = RequestedUsage { estimated, unclear: true, ..RequestedUsage::default() };
     let Some(body) = body else { return unclear };
     if is_form(headers) {
-        let model = body.read(|body| Ok(model_of_form(body))).await.ok().flatten();
-        return RequestedUsage { model, ..unclear };
+        let of_form = body.read(|body| Ok(usage_of_form(body))).await.ok().flatten();
+        return RequestedUsage { estimated, unclear: true, ..of_form.unwrap_or_default() };
     }
-    let named = body.read(|body| Ok(serde_json::from_slice::<NamedModels>(body.plain()).ok()));
+    let named = body.read(|body| Ok(interflow_codec::json::parse::<NamedModels>(body.plain()).ok()));
     let Ok(Some(named)) = named.await else { return unclear };
     let facts = body.facts(false).await.unwrap_or_default();
     RequestedUsage {
@@ -175,20 +175,22 @@ pub(super) async fn requested_usage(headers: &Headers, size: usize, body: Option
 /// Bytes of a form per token: most of it is audio, or an image.
 const FORM_BYTES_PER_TOKEN: usize = 1_000;
 
-/// The model that a form names, once. Limits price the request by it; for a scope it stays unclear, because parsers of forms
-/// differ.
-fn model_of_form(body: &RequestBody) -> Option<Arc<str>> {
+/// The model that a form names, once, and how many images it asks for. Limits price the request by them; for a scope the
+/// model stays unclear, because parsers of forms differ.
+fn usage_of_form(body: &RequestBody) -> Option<RequestedUsage> {
     let content = body.content_now(false).ok()?;
     let BodyShape::Form(form) = &content.shape else { return None };
-    let field = |name: &str| {
-        let mut fields = form.parts.iter().filter(|part| part.name == name && part.file.is_none());
-        let (Some(field), None) = (fields.next(), fields.next()) else { return None };
-        std::str::from_utf8(body.plain().get(field.range.clone())?).ok()
+    let fields = |name: &'static str| {
+        let named = form.parts.iter().filter(move |part| part.name == name && part.file.is_none());
+        named.filter_map(|part| std::str::from_utf8(body.plain().get(part.range.clone())?).ok())
     };
+    let field = |name| Some(fields(name)).filter(|all| all.clone().count() == 1)?.next();
     // A call of the Realtime API names it in the settings of its session.
     let of_session =
         || serde_json::from_str::<serde_json::Value>(field("session")?).ok()?["model"].as_str().map(Into::into);
-    field("model").map(Into::into).or_else(of_session)
+    let choices = fields("n").filter_map(|count| count.trim().parse().ok()).max().unwrap_or_default();
+    let model = field("model").map(Into::into).or_else(of_session);
+    Some(RequestedUsage { model, choices, ..RequestedUsage::default() })
 }
 
 /// Input tokens of a body whose texts and media are not located.

@@ -17,8 +17,8 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 pub use interflow_limits::KeyContext;
 use interflow_limits::{
-    KeyRejection, KeyStore, KeyedEndpoint, KeysConfig, MCP_PROVIDER, RequestAttributes, ServedModel, TAGS_HEADER,
-    TagSet, UsageEstimate, UsageLimiter, UsageReservation, VirtualKey, VirtualKeyRing, parse_tags,
+    KeyRejection, KeyStore, KeyedEndpoint, KeysConfig, MCP_PROVIDER, RequestAttributes, TAGS_HEADER, TagSet,
+    UsageEstimate, UsageLimiter, UsageReservation, VirtualKey, VirtualKeyRing, parse_tags,
 };
 use interflow_llm::event_stream::StreamFraming;
 use interflow_llm::{LlmCall, Operation, Provider, provider, realtime, spans};
@@ -178,6 +178,9 @@ impl LimitPass {
     pub(crate) fn request_head(&self, flow: &mut Flow, head: &mut RequestHead) -> Result<(), EarlyExit> {
         // The key is checked first, so that requests without a valid one take no capacity.
         self.check_key(&self.keys.ring(), flow, head)?;
+        if credentials::has_misplaced_key(head) && LlmRequest::from_request(flow, head).is_some() {
+            return Err(rejections::reject_misplaced_key(flow));
+        }
         self.capacity.admit(flow, head).map_err(|refusal| rejections::refuse(flow, &refusal))
     }
 
@@ -283,7 +286,9 @@ impl LimitPass {
         }
         let deployments = match operation {
             Operation::Batches => named.models_of_batch(&called.name),
-            _ => self.deployments(flow, &called),
+            _ => flow
+                .extension()
+                .map_or_else(Vec::new, |call| self.gateway.deployments_of(call, called.model.as_deref())),
         };
         let subject = RequestAttributes {
             key,
@@ -325,12 +330,6 @@ impl LimitPass {
         Ok(body)
     }
 
-    fn deployments(&self, flow: &Flow, called: &LlmRequest) -> Vec<ServedModel> {
-        let (Some(model), Some(upstream)) = (&called.model, &called.route) else { return Vec::new() };
-        let route = flow.extension::<LlmCall>().and_then(|call| call.route.as_deref());
-        self.gateway.deployments_of(upstream, route, model)
-    }
-
     /// Checks the model of a client's event, which the detector has read. An event that is refused is answered with an error
     /// event; the connection stays open.
     pub(crate) fn admit_event(&self, flow: &mut Flow, message: &StreamMessage) -> MessageVerdict {
@@ -338,12 +337,11 @@ impl LimitPass {
             return MessageVerdict::Continue;
         };
         let (provider, asked) = (call.provider, call.model.clone());
-        let named = call.upstream.as_deref().zip(asked.as_deref());
-        let deployments = named.map(|(at, model)| self.gateway.deployments_of(at, call.route.as_deref(), model));
+        let deployments = self.gateway.deployments_of(call, asked.as_deref());
         let needs_model = !realtime::may_lack_model(provider, &message.payload);
         let model = asked.as_deref().map(Arc::from);
         let admit = |grant: &UsageReservation| {
-            grant.admit_model((model, deployments.unwrap_or_default()), needs_model)?;
+            grant.admit_model((model, deployments), needs_model)?;
             let model = realtime::transcription_model(&message.payload);
             model.map_or(Ok(()), |model| grant.admit_model((Some(model.as_str().into()), Vec::new()), true))
         };

@@ -47,7 +47,7 @@ pub(super) fn filter_response(
         UnreadResponse::TooLarge(_) => unreadable_list("it is too large"),
         UnreadResponse::Undecodable(_, e) => unreadable_list(&e.to_string()),
     })?;
-    let mut list: Value = serde_json::from_slice(&plain).map_err(|_| unreadable_list("it is not JSON"))?;
+    let mut list: Value = interflow_codec::json::parse(&plain).map_err(|_| unreadable_list("it is not JSON"))?;
     if !filter_models(&mut list, key) {
         return Ok(Body::from(raw));
     }

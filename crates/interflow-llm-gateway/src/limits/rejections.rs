@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use interflow_limits::{
-    AdmissionRejection, BudgetPeriod, CounterLimit, KeyGroup, KeyRejection, ScopeViolation, VirtualKey,
+    AdmissionRejection, BudgetPeriod, CounterLimit, KeyGroup, KeyRejection, ScopeViolation, VirtualKey, format_dollars,
 };
 use interflow_llm::LlmRefusal;
 use interflow_types::{EarlyExit, Flow, StatusCode};
@@ -80,6 +80,13 @@ pub(super) fn reject_endpoint_scope(flow: &mut Flow, key: &Arc<VirtualKey>, why:
 pub(super) fn reject_unknown_provider(flow: &mut Flow) -> EarlyExit {
     let message = "a request with a key of this gateway does not go to a known provider; it was not forwarded";
     refuse(flow, &LlmRefusal::new(StatusCode::FORBIDDEN, "forbidden", "scope_denied_provider", message))
+}
+
+/// A virtual key where it would be forwarded: 400.
+pub(super) fn reject_misplaced_key(flow: &mut Flow) -> EarlyExit {
+    let message = "a key of this gateway is in the path, the query or a header field where no key belongs, and the provider \
+                   would learn it; it was not forwarded: send the key only as the provider's SDK does";
+    refuse(flow, &bad_request("misplaced_key", message))
 }
 
 /// The gateway has no key for the provider: 500, because only the operator can remedy it.
@@ -165,10 +172,10 @@ fn limit_message(rule: &str, counter: &CounterLimit, who: &str, is_reserved: boo
         CounterLimit::Tokens { .. } => "too many tokens".to_owned(),
         CounterLimit::Slots { max } => format!("more than {max} requests at the same time"),
         CounterLimit::TokenBudget { max, period } => {
-            format!("the {} budget of {max} tokens {state}", period_name(period))
+            format!("the {} budget of {max} tokens {state}", period.as_str())
         }
         CounterLimit::MoneyBudget { max, period } => {
-            format!("the {} budget of ${:.2} {state}", period_name(period), max as f64 / 1e6)
+            format!("the {} budget of {} {state}", period.as_str(), format_dollars(max as f64 / 1e6))
         }
     };
     match (rule, counter.period()) {
@@ -181,12 +188,5 @@ fn limit_message(rule: &str, counter: &CounterLimit, who: &str, is_reserved: boo
         ("team" | "organisation", None) => format!("{what} for the {rule} {who}"),
         (_, Some(_)) => format!("{what}, {TOO_LITTLE} (limit `{rule}`, counted for {who})"),
         _ => format!("{what} (limit `{rule}`, counted for {who})"),
-    }
-}
-
-const fn period_name(period: BudgetPeriod) -> &'static str {
-    match period {
-        BudgetPeriod::Day => "daily",
-        BudgetPeriod::Month => "monthly",
     }
 }

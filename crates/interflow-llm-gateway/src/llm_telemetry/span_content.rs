@@ -48,7 +48,8 @@ fn decoded((headers, bytes): (Headers, Bytes)) -> Option<(Headers, Bytes)> {
 
 impl ParsedContent {
     fn read(content: SpanContent) -> Option<Self> {
-        let body: Value = serde_json::from_slice(&content.request.filter(|b| b.len() <= MAX_DECODED_BYTES)?).ok()?;
+        let body: Value =
+            interflow_codec::json::parse(&content.request.filter(|b| b.len() <= MAX_DECODED_BYTES)?).ok()?;
         let format = ApiFormat::detect(&content.path, &body)?;
         let mut parameters = Map::new();
         let inner = ["generationConfig", "generation_config", "inferenceConfig", "options"]

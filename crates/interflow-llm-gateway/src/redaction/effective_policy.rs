@@ -332,5 +332,5 @@ fn matches(route: &RedactRoute, flow: &Flow, head: &RequestHead, exchange: &LlmC
         && route.model.as_ref().is_none_or(model)
         && route.upstream.as_ref().is_none_or(upstream)
         && route.user.as_ref().is_none_or(|u| flow.user.as_deref() == Some(u))
-        && route.headers.iter().all(header)
+        && route.headers.iter().flatten().all(header)
 }

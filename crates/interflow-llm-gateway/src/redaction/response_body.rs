@@ -46,7 +46,7 @@ pub(crate) async fn restore(
             return Ok(unread.into_body());
         }
     };
-    let restored = match whole.marked_unless_text(head).await.unwrap_or_default() {
+    let restored = match whole.marked_unless_text(head, false).await.unwrap_or_default() {
         Some(marked) => restore_json(&mut rewriter, whole.plain(), &marked),
         // A body that is not JSON is plain text.
         None => restore_text(&rewriter, whole.plain()),
@@ -81,7 +81,7 @@ pub(crate) async fn scan(
             return Ok(body);
         }
     };
-    let marked = whole.marked_unless_text(head).await;
+    let marked = whole.marked_unless_text(head, strict).await;
     let begun = Instant::now();
     let looked = scan_whole(&mut rewriter, &choice, head, whole.plain(), marked);
     passing.add_scan_time(begun.elapsed().as_micros() as u64);

@@ -49,19 +49,14 @@ impl RestoreRewriter {
 
 impl TextRewriter for RestoreRewriter {
     fn rewrite_whole(&mut self, raw: &str, kind: &SpanKind) -> Result<Option<String>, StreamAbort> {
-        if self.is_final(kind) {
-            return Ok(None);
-        }
         let session = self.session.lock();
-        Ok(session.vault().and_then(|vault| vault.restore_string(raw, *kind == SpanKind::Json)))
+        let vault = session.vault().filter(|_| !self.is_final(kind));
+        Ok(vault.and_then(|vault| vault.restore_string(raw, *kind == SpanKind::Json)))
     }
 
     fn rewrite_piece(&mut self, channel: u64, raw: &str, kind: &SpanKind) -> Result<Option<String>, StreamAbort> {
-        if self.is_final(kind) {
-            return Ok(None);
-        }
         let session = self.session.lock();
-        let Some(vault) = session.vault() else { return Ok(None) };
+        let Some(vault) = session.vault().filter(|_| !self.is_final(kind)) else { return Ok(None) };
         let restorer =
             self.texts.entry(channel).or_insert_with(|| PlaceholderRestorer::in_string(*kind == SpanKind::Json));
         Ok(restorer.rewrite(vault, raw))

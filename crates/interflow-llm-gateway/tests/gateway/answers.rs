@@ -379,3 +379,46 @@ async fn what_stands_beside_the_data_of_events_is_scanned_too() {
         }
     }
 }
+
+#[tokio::test]
+async fn what_is_replaced_or_blocked_is_not_in_the_tokens_beside_the_text_either() {
+    let token = |text: &str| json!({"token": text, "logprob": -0.1, "bytes": text.as_bytes(), "top_logprobs": []});
+    let logprobs = json!({"content": [token("ZED"), token("-12"), token("34")], "refusal": null});
+    let whole = json!({"choices": [{"message": {"content": "is ZED-1234 ok"}, "logprobs": logprobs}]});
+    let events = sse(&[
+        json!({"choices": [{"index": 0, "delta": {"content": "is ZED-12"}, "logprobs": logprobs}]}),
+        json!({"choices": [{"index": 0, "delta": {"content": "34 ok"}, "logprobs": logprobs}]}),
+        json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop", "logprobs": null}]}),
+    ]);
+    for (media_type, raw) in [("application/json", whole.to_string().into_bytes()), ("text/event-stream", events)] {
+        let is_stream = media_type != "application/json";
+        let origin = super::provider(media_type, raw.clone()).await;
+        // A schema needs the whole of a stream.
+        for (kind, action, shows) in [
+            (json!({"kind": "regex", "patterns": ["ZED-[0-9]{4}"]}), "mask", false),
+            (json!({"kind": "regex", "patterns": ["nothing"]}), "block", false),
+            (json!({"kind": "http", "url": origin.url("/none"), "on_error": "open"}), "block", false),
+            (json!({"kind": "regex", "patterns": ["ZED-[0-9]{4}"]}), "flag", true),
+        ] {
+            let mut guard = kind.clone();
+            (guard["apply_to"], guard["action"]) = (json!("output"), json!(action));
+            let gate = Gate::with(&origin, |parts| {
+                parts.llm.guardrail.insert("g".into(), serde_json::from_value(guard).unwrap());
+            })
+            .await;
+            let body = json!({"model": "m", "stream": is_stream, "logprobs": true, "messages": []});
+            let answer = gate.post("/v1/chat/completions", body.to_string()).await;
+            let got = answer.text();
+            assert_eq!((answer.status, got.contains("\"token\"")), (200, shows), "{kind} {action}: {got}");
+            assert_eq!(got.contains("ZED-12"), action != "mask", "{kind} {action}: {got}");
+            assert!(got.contains("\"logprobs\":null") || shows, "{got}");
+        }
+        for (mode, shows) in [(OutboundMode::Redact, false), (OutboundMode::Block, false), (OutboundMode::Flag, true)] {
+            let gate = Gate::with(&origin, |parts| parts.redact.responses = mode).await;
+            let body = json!({"model": "m", "stream": is_stream, "messages": [{"role": "user", "content": "x"}]});
+            let got = gate.post("/v1/chat/completions", body.to_string()).await.text();
+            assert_eq!(got.contains("\"token\""), shows, "{mode:?}: {got}");
+            assert!(got.contains("ZED-12"), "{mode:?}: {got}");
+        }
+    }
+}

@@ -375,4 +375,8 @@ async fn a_deployment_with_another_api_gets_a_translated_request() {
         (a.only_request().target.as_str(), answer.header("x-interflow-deployment")),
         ("/v1/messages", Some("anthropic/claude"))
     );
+    let cut =
+        gate.post("/v1/chat/completions", r#"{"model":"smart","messages":[{"role":"user","content":"\ud83e!"}]}"#);
+    assert_eq!(text(&cut.await), "translated", "half of an emoji is no invalid JSON");
+    assert!(String::from_utf8_lossy(&a.requests()[1].body).contains("\u{fffd}!"));
 }

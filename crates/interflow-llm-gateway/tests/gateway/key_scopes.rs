@@ -311,3 +311,96 @@ async fn a_list_of_models_that_is_to_be_forwarded_as_it_comes_is_refused() {
     let answer = send(&gate, "narrow", "GET", "/openai/v1/models", &Value::Null).await;
     assert_eq!((answer.status, &answer.json()["error"]["code"]), (501, &json!("incremental_refused")));
 }
+
+#[tokio::test]
+async fn a_virtual_key_where_it_would_be_forwarded_is_refused() {
+    let origin = provider_of(json!({})).await;
+    let gate = gate(&origin, &[key("k", "")]).await;
+    let stray = format!("ifk_{}", "a1B2".repeat(11));
+    let chat = "/openai/v1/chat/completions";
+    let encoded = stray.replace("ifk_", "%69fk%5F");
+    for (path, field, status) in [
+        (chat.to_owned(), String::new(), 200),
+        (chat.to_owned(), "X-Note: ifk_short\r\n".to_owned(), 200),
+        (chat.to_owned(), format!("X-Foo: {stray}\r\n"), 400),
+        (chat.to_owned(), format!("Cookie: a=b; key={stray}\r\n"), 400),
+        (format!("{chat}?x={stray}"), String::new(), 400),
+        (format!("{chat}?x={encoded}"), String::new(), 400),
+        (format!("/openai/v1/files/{stray}"), String::new(), 400),
+    ] {
+        for credential in ["Authorization: Bearer ifk_k", "Authorization: Bearer sk-own"] {
+            let fields = format!("{credential}\r\n{field}Content-Type: application/json\r\n");
+            let answer = gate.send("POST", &path, &fields, br#"{"model":"m","messages":[]}"#).await.unwrap();
+            assert_eq!(answer.status, status, "{path} {fields}: {}", answer.text());
+            assert_eq!(answer.text().contains("misplaced_key"), status == 400, "{}", answer.text());
+        }
+    }
+}
+
+#[tokio::test]
+async fn parallel_requests_for_many_answers_do_not_exceed_a_budget() {
+    let origin = provider_of(json!({"choices": [{"text": "a", "message": {"content": "a"}}]})).await;
+    let limits = "limits = { tokens_per_day = 2000 }";
+    let form = |n: &str| {
+        let field = |name: &str, value: &str| {
+            format!("--B\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n")
+        };
+        format!("{}{}{}--B--\r\n", field("model", "imagen-3.0-generate-001"), field("prompt", "x"), field("n", n))
+    };
+    let (chat, legacy) = ("/openai/v1/chat/completions", "/openai/v1/completions");
+    let gemini = "/gemini/v1beta/models/gemini-3.8-flash:generateContent";
+    let config =
+        |count: u32| json!({"contents": [], "generation_config": {"max_output_tokens": 100, "candidate_count": count}});
+    for (path, small, large) in [
+        (chat, json!({"model": "m", "max_tokens": 100, "n": "2"}), json!({"model": "m", "max_tokens": 100, "n": "90"})),
+        (
+            legacy,
+            json!({"model": "m", "max_tokens": 100, "prompt": ["x", "y"]}),
+            json!({"model": "m", "max_tokens": 100, "prompt": vec!["x"; 90]}),
+        ),
+        (gemini, config(2), config(90)),
+    ] {
+        for (body, status) in [(small, 200), (large, 429)] {
+            let gate = gate(&origin, &[key("k", limits)]).await;
+            assert_eq!(send(&gate, "k", "POST", path, &body).await.status, status, "{path} {body}");
+        }
+    }
+    let money = key("k", "limits = { money_per_day = 0.1 }");
+    for (n, status) in [("1", 200), ("10", 429)] {
+        let gate = gate(&origin, std::slice::from_ref(&money)).await;
+        let fields = "Authorization: Bearer ifk_k\r\nContent-Type: multipart/form-data; boundary=B\r\n";
+        let answer = gate.send("POST", "/openai/v1/images/edits", fields, form(n).as_bytes()).await.unwrap();
+        assert_eq!(answer.status, status, "{n}: {}", answer.text());
+        assert!(status == 200 || answer.text().contains("budget of $0.10 is"), "{}", answer.text());
+    }
+}
+
+#[tokio::test]
+async fn a_guardrail_of_a_model_covers_it_by_an_alias_a_route_and_in_capitals() {
+    let origin = provider_of(json!({"choices": [{"message": {"content": "a"}}]})).await;
+    let gate = Gate::with(&origin, |parts| {
+        parts.redact = RedactConfig { gateway: RedactMode::Off, ..RedactConfig::default() };
+        let guard = json!({"kind": "words", "words": ["Blue Heron"], "action": "block", "models": ["gpt-6-sol"]});
+        parts.llm.guardrail.insert("g".into(), serde_json::from_value(guard).unwrap());
+        parts.llm.aliases.insert("solalias".into(), "gpt-6-sol".into());
+        let route = json!({"deployments": [{"provider": "openai", "model": "gpt-6-sol"}]});
+        parts.llm.route.insert("smart".into(), serde_json::from_value(route).unwrap());
+    })
+    .await;
+    let body = |model: &str| format!("{{{model}\"messages\":[{{\"role\":\"user\",\"content\":\"Blue Heron\"}}]}}");
+    let chat = "/openai/v1/chat/completions";
+    for (path, model, status) in [
+        (chat, r#""model":"gpt-6-sol","#, 400),
+        (chat, r#""model":"solalias","#, 400),
+        (chat, r#""model":"smart","#, 400),
+        (chat, r#""model":"GPT-6-Sol","#, 400),
+        (chat, r#""model":"gpt-6-sol","model":"gpt-4o","#, 400),
+        (chat, r#""model":"gpt-4o","Model":"gpt-6-sol","#, 400),
+        (chat, r#""model":"gpt-4o","#, 200),
+        ("/azure/openai/deployments/GPT-6-SOL/chat/completions", "", 400),
+        ("/azure/openai/deployments/gpt%2D6-sol/chat/completions", "", 400),
+    ] {
+        let answer = gate.post(path, body(model)).await;
+        assert_eq!(answer.status, status, "{path} {model}: {}", answer.text());
+    }
+}

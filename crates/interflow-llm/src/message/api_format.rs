@@ -1,5 +1,7 @@
 //! Detection of a request's API format: by its path if the body agrees, else by its body.
 
+use std::sync::LazyLock;
+
 use interflow_types::schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -23,16 +25,8 @@ pub enum ApiFormat {
 
 /// Path suffixes, lower case and without the query, that identify a format. Prefixes vary between providers and
 /// resellers.
-const PATH_SUFFIXES: [(ApiFormat, &[&str]); 8] = [
-    (ApiFormat::Anthropic, &["/v1/messages", "/v1/messages/count_tokens", "/v1/messages/cache_touch"]),
-    (ApiFormat::Anthropic, &["/invoke", "/invoke-with-response-stream", ":rawpredict", ":streamrawpredict"]),
-    (ApiFormat::Chat, &["/chat/completions", "/v1/completions"]),
-    (ApiFormat::Responses, &["/responses", "/responses/input_tokens"]),
-    (ApiFormat::Gemini, &[":generatecontent", ":streamgeneratecontent", ":counttokens"]),
-    (ApiFormat::Interactions, &["/interactions", "/interactions/live"]),
-    (ApiFormat::Converse, &["/converse", "/converse-stream"]),
-    (ApiFormat::Ollama, &["/api/chat", "/api/generate"]),
-];
+static PATH_SUFFIXES: LazyLock<Vec<(ApiFormat, Vec<&str>)>> =
+    LazyLock::new(|| crate::built_in(include_str!("../../data/api_paths.json")));
 
 impl ApiFormat {
     /// The format that a path suggests. [`detect`](Self::detect) also checks the body, since other services use some

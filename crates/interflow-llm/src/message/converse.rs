@@ -1,6 +1,9 @@
 //! Amazon Bedrock's Converse, JSON and event stream. Blocks are objects with a single member, whose name is their
 //! type.
 
+use std::sync::LazyLock;
+
+use interflow_types::data_file;
 use serde_json::Value;
 
 use super::anthropic::REDACTED;
@@ -14,17 +17,8 @@ use super::{
 };
 
 /// The formats of documents, and their media types.
-pub(crate) const DOCUMENTS: [(&str, &str); 9] = [
-    ("pdf", "application/pdf"),
-    ("md", "text/markdown"),
-    ("html", "text/html"),
-    ("csv", "text/csv"),
-    ("doc", "application/msword"),
-    ("docx", "application/vnd.openxmlformats-officedocument.wordprocessingml.document"),
-    ("xls", "application/vnd.ms-excel"),
-    ("xlsx", "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"),
-    ("txt", "text/plain"),
-];
+pub(crate) static DOCUMENTS: LazyLock<Vec<[&str; 2]>> =
+    LazyLock::new(|| data_file::records(include_str!("../../data/documents.txt")).collect());
 
 pub fn request(mut body: Value) -> ModelRequest {
     let mut config = take_value(&mut body, "toolConfig");
@@ -78,8 +72,8 @@ fn block(mut b: Value) -> Option<ContentBlock> {
             let format = take_string(&mut inner, "format");
             let title = take_string(&mut inner, "name");
             let mut source = take_value(&mut inner, "source");
-            let media = match DOCUMENTS.iter().find(|(name, _)| kind == "document" && *name == format) {
-                Some((_, media)) => (*media).to_owned(),
+            let media = match DOCUMENTS.iter().find(|[name, _]| kind == "document" && *name == format) {
+                Some([_, media]) => (*media).to_owned(),
                 None => format!("{kind}/{format}"),
             };
             let url = source["s3Location"]["uri"].as_str().unwrap_or_default().to_owned();

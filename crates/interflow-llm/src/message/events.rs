@@ -2,8 +2,8 @@
 
 use base64::Engine;
 use bytes::BytesMut;
-use interflow_codec::aws_event_stream;
 use interflow_codec::sse::SseParser;
+use interflow_codec::{aws_event_stream, json};
 use serde_json::Value;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -45,12 +45,12 @@ fn sse_events(body: &[u8], each: &mut dyn FnMut(ReplyEvent)) {
 
 pub fn from_text(name: String, data: &str) -> ReplyEvent {
     let done = data.trim() == "[DONE]";
-    ReplyEvent { name, data: serde_json::from_str(data).unwrap_or(Value::Null), done }
+    ReplyEvent { name, data: json::parse(data.as_bytes()).unwrap_or_default(), done }
 }
 
 fn lines(body: &[u8], each: &mut dyn FnMut(ReplyEvent)) {
     for line in body.split(|b| *b == b'\n') {
-        if let Ok(data) = serde_json::from_slice(line) {
+        if let Ok(data) = json::parse(line) {
             each(ReplyEvent { name: String::new(), data, done: false });
         }
     }
@@ -64,11 +64,11 @@ fn aws(body: &[u8], each: &mut dyn FnMut(ReplyEvent)) {
             none if none.is_empty() => header(":event-type"),
             exception => exception,
         };
-        let data: Value = serde_json::from_slice(&message.payload).unwrap_or(Value::Null);
+        let data: Value = json::parse(&message.payload).unwrap_or_default();
         // InvokeModel wraps the model's own events in base64.
         let inner = (name == "chunk").then(|| data["bytes"].as_str()).flatten();
         let inner = inner.and_then(|b| base64::engine::general_purpose::STANDARD.decode(b).ok());
-        let data = inner.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or(data);
+        let data = inner.and_then(|bytes| json::parse(&bytes).ok()).unwrap_or(data);
         each(ReplyEvent { name, data, done: false });
     }
 }

@@ -2,8 +2,8 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use interflow_types::data_file::has_word;
-use interflow_types::percent;
+use interflow_codec::json;
+use interflow_types::{data_file::has_word, percent};
 use serde_json::Value;
 
 use super::{Attachment, Carried, ContentBlock, ModelReply};
@@ -48,7 +48,7 @@ pub fn optional_number(value: &Value, path: &[&str]) -> Option<u64> {
 pub fn arguments(value: Value) -> Value {
     match value {
         Value::String(s) if s.trim().is_empty() => Value::Object(serde_json::Map::new()),
-        Value::String(s) => serde_json::from_str(&s).unwrap_or(Value::String(s)),
+        Value::String(s) => json::parse(s.as_bytes()).unwrap_or(Value::String(s)),
         Value::Null => Value::Object(serde_json::Map::new()),
         other => other,
     }

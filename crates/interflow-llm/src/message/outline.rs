@@ -79,8 +79,7 @@ impl Outline {
     pub fn read(json: &[u8]) -> Option<Self> {
         serde_json::from_slice(json).ok().or_else(|| {
             let text = String::from_utf8_lossy(json.strip_prefix(b"\xef\xbb\xbf").unwrap_or(json));
-            // Only the kind of a value counts here, not its characters.
-            serde_json::from_str(&text.replace("\\ud", "\\u0").replace("\\uD", "\\u0")).ok()
+            interflow_codec::json::parse(text.as_bytes()).ok()
         })
     }
 

@@ -66,7 +66,7 @@ pub fn reply_with_data(shape: ApiFormat, media_type: &str, status: u16, body: &[
     }) {
         return assembly.end();
     }
-    let mut reply = match serde_json::from_slice::<Value>(body) {
+    let mut reply = match interflow_codec::json::parse::<Value>(body) {
         Ok(value) => {
             let mut settled = ResponseSummary::default();
             // A growing array that was received completely is a list of responses.

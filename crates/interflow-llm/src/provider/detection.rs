@@ -289,9 +289,16 @@ impl Endpoint {
 
 /// The path behind its version: `/skills` of `/openai/v1/skills`.
 fn behind_version(path: &str) -> &str {
-    let rests =
-        ["/v1/", "/v1beta/", "/v1beta1/"].iter().filter_map(|version| Some(path.find(version)? + version.len() - 1));
-    rests.min().map_or("", |at| path.get(at..).unwrap_or_default())
+    let mut rest = path;
+    while let Some((_, behind)) = rest.split_once('/') {
+        match behind.split_once('/') {
+            Some((segment @ ("v1" | "v1beta" | "v1beta1"), _)) => {
+                return behind.get(segment.len()..).unwrap_or_default();
+            }
+            _ => rest = behind,
+        }
+    }
+    ""
 }
 
 /// The collection that a path is in, such as `/openai/v1/threads`: up to the segment behind the version, or the second

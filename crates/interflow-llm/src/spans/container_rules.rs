@@ -2,7 +2,7 @@
 
 use interflow_types::data_file::has_word;
 
-use super::fields::{self, FieldClass};
+use super::fields::{self, FieldClass, FieldScope};
 
 /// How the content of a container is treated. The rule of a container is that of the one around it, unless its name
 /// says otherwise.
@@ -52,6 +52,7 @@ pub(super) struct ContainerPosition<'a> {
     pub key: &'a [u8],
     pub parent: &'a [u8],
     pub object: bool,
+    pub scope: FieldScope,
 }
 
 /// The rule for a container, by its name and that of the container around it. The arms are ordered: exceptions come
@@ -71,27 +72,13 @@ pub(super) fn container_rule(place: &ContainerPosition<'_>) -> ContainerRule {
             ContainerRule::Free
         }
         (ContainerRule::Known, b"metadata" | b"labels") => ContainerRule::Metadata,
-        (
-            ContainerRule::Known,
-            b"input_schema"
-            | b"inputSchema"
-            | b"parameters"
-            | b"parametersJsonSchema"
-            | b"parameters_json_schema"
-            | b"schema"
-            | b"responseSchema"
-            | b"response_schema"
-            | b"responseJsonSchema"
-            | b"outputSchema"
-            | b"format"
-            | b"parameter_definitions",
-        ) => ContainerRule::Schema,
+        (ContainerRule::Known, key) if holds_schema(key) => ContainerRule::Schema,
         (ContainerRule::Known | ContainerRule::Unknown | ContainerRule::Metadata, key)
-            if fields::field_class(key) == Some(FieldClass::Skip) =>
+            if matches!(place.scope.class_of(key), Some(FieldClass::Tool | FieldClass::Numbers)) =>
         {
             ContainerRule::Skip
         }
-        (ContainerRule::Known, key) if fields::field_class(key) == Some(FieldClass::Settings) => {
+        (ContainerRule::Known, key) if place.scope.class_of(key) == Some(FieldClass::Settings) => {
             ContainerRule::Settings
         }
         (ContainerRule::Known, key) if !fields::is_known_container(key) => ContainerRule::Unknown,
@@ -99,12 +86,19 @@ pub(super) fn container_rule(place: &ContainerPosition<'_>) -> ContainerRule {
     }
 }
 
+/// Members that have a JSON Schema.
+fn holds_schema(key: &[u8]) -> bool {
+    matches!(key, b"input_schema" | b"inputSchema" | b"outputSchema" | b"schema" | b"format" | b"parameters")
+        || matches!(key, b"responseSchema" | b"response_schema" | b"responseJsonSchema" | b"parameter_definitions")
+        || matches!(key, b"parametersJsonSchema" | b"parameters_json_schema")
+}
+
 /// The role of a string under this name; `named` means that `name` in its object is a person's or a file's, rather
 /// than a tool's, which must not be changed.
-pub(super) fn string_role(zone: ContainerRule, key: &[u8], named: bool) -> StringRole {
+pub(super) fn string_role(zone: ContainerRule, key: &[u8], named: bool, scope: FieldScope) -> StringRole {
     match zone {
         ContainerRule::Free => StringRole::Text,
-        ContainerRule::Metadata if fields::field_class(key) == Some(FieldClass::Identifier) => StringRole::Identifier,
+        ContainerRule::Metadata if scope.class_of(key) == Some(FieldClass::Identifier) => StringRole::Identifier,
         ContainerRule::Metadata => StringRole::Metadata,
         ContainerRule::Unknown => match key {
             b"type" => StringRole::Word,
@@ -120,18 +114,18 @@ pub(super) fn string_role(zone: ContainerRule, key: &[u8], named: bool) -> Strin
             | b"contentMediaType" | b"required" => StringRole::Word,
             _ => StringRole::Text,
         },
-        ContainerRule::Known => known_string_role(key, named),
+        ContainerRule::Known => known_string_role(key, named, scope),
     }
 }
 
-fn known_string_role(key: &[u8], named: bool) -> StringRole {
+fn known_string_role(key: &[u8], named: bool, scope: FieldScope) -> StringRole {
     match key {
         b"name" if named => StringRole::Text,
         b"arguments" | b"partial_json" => StringRole::Json,
         b"file_url" | b"fileUri" | b"file_uri" | b"uri" => StringRole::Address,
         key if is_blob(key) => StringRole::Blob,
-        _ => match fields::field_class(key) {
-            Some(FieldClass::Exact | FieldClass::Skip) => StringRole::Structure,
+        _ => match scope.class_of(key) {
+            Some(FieldClass::Exact | FieldClass::Tool | FieldClass::Numbers) => StringRole::Structure,
             Some(FieldClass::Word | FieldClass::Settings) => StringRole::Word,
             Some(FieldClass::Identifier) => StringRole::Identifier,
             None if is_id(key) => StringRole::Id,

@@ -4,12 +4,14 @@
 use std::collections::HashSet;
 use std::sync::LazyLock;
 
+use interflow_types::data_file::has_word;
+
 use super::words;
 
 /// Why a member is not redacted as text. What is not listed is text, so a new member is inspected rather than passed
 /// through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FieldClass {
+pub(super) enum FieldClass {
     /// A word of the API: forwarded if it looks like one, else treated as text.
     Word,
     /// What the provider needs as it is, such as data that it verifies byte for byte.
@@ -18,30 +20,18 @@ pub enum FieldClass {
     Identifier,
     /// A container of words of the API, of whatever names.
     Settings,
-    /// A container that is skipped with all its content.
-    Skip,
+    /// What a tool server or a search needs as it is: skipped with all its content in the definition of a tool. Elsewhere
+    /// it is text.
+    Tool,
+    /// Numbers of an answer, skipped with all in their container. In a request, the strings there are text.
+    Numbers,
 }
 
-#[derive(Clone, Copy, Debug)]
-pub struct FieldEntry {
-    pub name: &'static str,
-    /// The providers whose bodies have it, for the documentation.
-    pub providers: &'static str,
-    pub class: FieldClass,
-    pub reason: &'static str,
-}
-
-macro_rules! fields {
-    ($($class:ident, $providers:literal, $reason:literal: $($name:literal)*;)*) => {
-        /// Every member that is not text.
-        pub const FIELDS: &[FieldEntry] = &[$($(
-            FieldEntry { name: $name, providers: $providers, class: FieldClass::$class, reason: $reason },
-        )*)*];
-
-        /// The class of the member of this name; `None` if it is text or a container of text.
-        pub(super) fn field_class(key: &[u8]) -> Option<FieldClass> {
-            let key = std::str::from_utf8(key).ok()?;
-            match key {
+macro_rules! field_classes {
+    ($($class:ident: $($name:literal)*;)*) => {
+        /// The class of the members of this name, as the providers document them.
+        fn field_class(key: &[u8]) -> Option<FieldClass> {
+            match std::str::from_utf8(key).ok()? {
                 $($($name)|* => Some(FieldClass::$class),)*
                 _ => None,
             }
@@ -49,46 +39,78 @@ macro_rules! fields {
     };
 }
 
-fields! {
-    Word, "all", "the kind of an item, a word of the API":
-        "type" "event_type" "role" "object" "status" "method" "p" "obfuscation";
-    Word, "all", "names of tools; a message's `name` is text":
-        "name" "endpoint" "server_label";
-    Exact, "all", "the model, which decides on the provider":
-        "model" "modelVersion";
-    Word, "all", "why an answer ended, and by whom it was made":
-        "finish_reason" "finishReason" "stop_reason" "stopReason" "done_reason" "native_finish_reason" "service_tier"
-        "system_fingerprint" "created_at" "createTime";
-    Exact, "Anthropic, Bedrock, Gemini, OpenRouter", "signs what the model thought; checked byte for byte":
-        "signature" "thoughtSignature" "thought_signature";
-    Exact, "OpenAI, Anthropic, Bedrock", "encrypted by the provider; checked byte for byte":
-        "encrypted_content" "encrypted_index" "encrypted_stdout" "redactedContent";
-    Word, "all", "the form of a medium or of an answer":
-        "media_type" "mediaType" "mime_type" "mimeType" "format" "detail" "size" "quality" "voice" "effort"
+field_classes! {
+    // The kind of an item, a word of the API.
+    Word: "type" "event_type" "role" "object" "status" "method" "p" "obfuscation";
+    // Names of tools; a message's `name` is text.
+    Word: "name" "endpoint" "server_label";
+    // The model, which decides on the provider.
+    Exact: "model" "modelVersion";
+    // Why an answer ended, and by whom it was made.
+    Word: "finish_reason" "finishReason" "stop_reason" "stopReason" "done_reason" "native_finish_reason"
+        "service_tier" "system_fingerprint" "created_at" "createTime";
+    // Signs what the model thought; checked byte for byte (Anthropic, Bedrock, Gemini, OpenRouter).
+    Exact: "signature" "thoughtSignature" "thought_signature";
+    // Encrypted by the provider; checked byte for byte (OpenAI, Anthropic, Bedrock).
+    Exact: "encrypted_content" "encrypted_index" "encrypted_stdout" "redactedContent";
+    // The form of a medium or of an answer.
+    Word: "media_type" "mediaType" "mime_type" "mimeType" "format" "detail" "size" "quality" "voice" "effort"
         "encoding_format" "response_format" "truncation" "search_context_size" "resolution" "thinking_level"
         "thinkingLevel" "thinking_summaries" "reasoning_effort";
-    Word, "all", "settings of a request":
-        "anthropic_version" "anthropic_beta" "keep_alive" "container" "tool_choice" "completion_window"
+    // Settings of a request.
+    Word: "anthropic_version" "anthropic_beta" "keep_alive" "container" "tool_choice" "completion_window"
         "prompt_cache_retention";
-    Exact, "OpenAI, Anthropic", "a tool server's address and credentials, which it needs as they are":
-        "authorization" "authorization_token" "server_url";
-    Word, "OpenAI, Gemini", "where the provider finds a cache or a conversation of its own":
-        "cachedContent" "cached_content" "continuation_token" "conversation";
-    Identifier, "OpenAI", "routes a request to the machine that has its prefix cached; another value loses the cache":
-        "prompt_cache_key";
-    Identifier, "OpenAI, Anthropic", "the client's opaque id of a user or session, made to tell nothing of the person":
-        "user" "user_id" "safety_identifier" "session_id" "sessionId" "device_id" "account_uuid";
-    Skip, "OpenAI, Anthropic", "what a search tool may look at, and from where; it finds nothing else otherwise":
-        "allowed_domains" "blocked_domains" "excluded_domains" "user_location" "userLocation";
-    Settings, "Anthropic, Bedrock", "where a prompt cache ends":
-        "cache_control" "cachePoint";
-    Settings, "all", "settings of a request":
-        "include" "modalities" "responseModalities" "response_modalities" "stream_options" "safetySettings"
+    // A tool server's address, credentials and header fields, which it needs as they are (OpenAI, Anthropic).
+    Tool: "authorization" "authorization_token" "server_url" "headers";
+    // Where the provider finds a cache or a conversation of its own (OpenAI, Gemini).
+    Word: "cachedContent" "cached_content" "continuation_token" "conversation";
+    // Routes a request to the machine that has its prefix cached; another value loses the cache (OpenAI).
+    Identifier: "prompt_cache_key";
+    // The client's opaque id of a user or session, made to tell nothing of the person (OpenAI, Anthropic).
+    Identifier: "user" "user_id" "safety_identifier" "session_id" "sessionId" "device_id" "account_uuid";
+    // What a search tool may look at, and from where; it finds nothing else otherwise (OpenAI, Anthropic).
+    Tool: "allowed_domains" "blocked_domains" "excluded_domains" "user_location" "userLocation";
+    // Where a prompt cache ends (Anthropic, Bedrock).
+    Settings: "cache_control" "cachePoint";
+    // Settings of a request.
+    Settings: "include" "modalities" "responseModalities" "response_modalities" "stream_options" "safetySettings"
         "safety_settings" "logit_bias" "betas" "transforms" "turn_detection";
-    Skip, "all", "numbers of an answer":
-        "logprobs" "top_logprobs" "logprobsResult" "usage" "step_usage" "usageMetadata" "embedding" "embeddings" "timings";
-    Skip, "OpenAI", "header fields for a tool server, which it needs as they are":
-        "headers";
+    // Numbers of an answer.
+    Numbers: "logprobs" "top_logprobs" "logprobsResult" "prompt_logprobs" "usage" "step_usage" "usageMetadata"
+        "embedding" "embeddings" "timings";
+}
+
+/// Where a member is, as far as its class depends on it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct FieldScope {
+    pub is_response: bool,
+    /// Whether it is in the definition of a tool.
+    pub in_tool: bool,
+}
+
+impl FieldScope {
+    /// The class of the member of this name; `None` if it is text or a container of text.
+    pub fn class_of(self, key: &[u8]) -> Option<FieldClass> {
+        field_class(key).filter(|class| match class {
+            FieldClass::Tool => self.in_tool,
+            FieldClass::Numbers => self.is_response,
+            _ => true,
+        })
+    }
+}
+
+/// Whether a container has the definitions of tools, by its name and that of the container around it: those of a request
+/// or a session, not what a message has under this name.
+pub(super) fn defines_tools(key: &[u8], parent: &[u8]) -> bool {
+    const HOLDERS: &str = "session setup interaction response request params body";
+    matches!(key, b"tools" | b"mcp_servers" | b"web_search_options")
+        && (parent.is_empty() || std::str::from_utf8(parent).is_ok_and(|parent| has_word(HOLDERS, parent)))
+}
+
+/// Whether a member of an answer has its tokens one by one: what redaction and guardrails find in a text is in pieces
+/// there.
+pub(super) fn repeats_tokens(key: &[u8]) -> bool {
+    matches!(key, b"logprobs" | b"top_logprobs" | b"logprobsResult" | b"prompt_logprobs")
 }
 
 /// Whether a member limits the output tokens of a choice: OpenAI's three names, Gemini's, Bedrock's, Ollama's, and those
@@ -137,13 +159,21 @@ pub(super) fn whole_number(value: &[u8]) -> Option<u64> {
     text.parse().ok().or_else(|| text.parse::<f64>().ok().filter(|n| *n >= 0.0).map(|n| n.ceil() as u64))
 }
 
-/// Whether a member says how many choices are generated: OpenAI's, its legacy completions', Cohere's, Gemini's.
+/// Whether a member says how many choices are generated: OpenAI's, its legacy completions', Cohere's, AI21's, Gemini's,
+/// Imagen's, and that of Amazon's models for images.
 pub(super) fn counts_choices(name: &[u8], depth: usize) -> bool {
     match depth {
-        1 => matches!(name, b"n" | b"best_of" | b"num_generations"),
-        2 => name == b"candidateCount",
+        1 => matches!(name, b"n" | b"best_of" | b"num_generations" | b"numResults"),
+        2 => matches!(name, b"candidateCount" | b"candidate_count" | b"sampleCount" | b"numberOfImages"),
         _ => false,
     }
+}
+
+/// Whether a list has a prompt in each element, which is answered on its own: that of OpenAI's legacy completions, whose
+/// elements may also be the tokens of one prompt, and that of Vertex's predictions.
+pub(super) fn is_list_of_prompts(name: &[u8], list: &[u8]) -> bool {
+    let first = list.get(1..).and_then(|rest| rest.trim_ascii().first());
+    name == b"instances" || name == b"prompt" && !first.is_some_and(u8::is_ascii_digit)
 }
 
 /// Containers that are known to the providers' APIs.
@@ -190,9 +220,9 @@ pub(super) fn is_opaque(raw: &[u8]) -> bool {
     letters > 0 && digits > 0 && raw.len() <= MAX_IDENTIFIER_LEN
 }
 
-/// How keys and tokens begin, which are no identifiers of a user: OpenAI's, Anthropic's, GitHub's, GitLab's, AWS's,
+/// How keys and tokens begin, which are no identifiers of a user: Interflow's, OpenAI's, Anthropic's, GitHub's, GitLab's, AWS's,
 /// Slack's, Google's, Hugging Face's, and tokens in JSON (RFC 7519).
-const KEY_PREFIXES: &str = "sk- sk_ ghp_ gho_ github_pat_ glpat- AKIA ASIA xox AIza hf_ npm_ eyJ";
+const KEY_PREFIXES: &str = "ifk_ sk- sk_ ghp_ gho_ github_pat_ glpat- AKIA ASIA xox AIza hf_ npm_ eyJ";
 
 /// Maximum length of an identifier that is forwarded, in bytes.
 const MAX_IDENTIFIER_LEN: usize = 1024;
@@ -216,18 +246,10 @@ mod tests {
             "u-4111111111111111",
             "123-45-6789",
             "sk-proj-Ab12Cd34",
+            "ifk_4Xb92Kd0",
             "",
         ] {
             assert!(!is_opaque(text.as_bytes()), "{text}");
         }
-    }
-
-    #[test]
-    fn every_field_has_a_reason_and_is_unique() {
-        let mut names: Vec<_> = FIELDS.iter().map(|f| f.name).collect();
-        assert!(FIELDS.iter().all(|f| !f.reason.is_empty() && !f.providers.is_empty()));
-        names.sort_unstable();
-        names.dedup();
-        assert_eq!(names.len(), FIELDS.len());
     }
 }

@@ -13,15 +13,15 @@ mod words;
 
 use std::ops::Range;
 
+use interflow_codec::json::replace_ranges;
 use interflow_types::labelled_enum;
 use interflow_types::schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::usage::estimated_tokens;
 
-pub use fields::{FIELDS, FieldClass, FieldEntry};
 pub use media::{MediaKind, MediaSpan};
-pub use span_walker::{MarkError, facts, mark_body, mark_event, mark_everything};
+pub use span_walker::{MarkError, facts, mark_body, mark_event, mark_everything, mark_response};
 
 /// A string, or another value, that contains text. Positions refer to the body as it was parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,6 +95,8 @@ pub struct TextChannel {
 pub struct MarkedText {
     pub spans: Vec<TextSpan>,
     pub model: Option<Range<usize>>,
+    /// Whether another member may name the model to the provider: a second one, or one in other letters.
+    pub is_model_unclear: bool,
     /// The model of the session that a request or an event sets up (`session.model`, `setup.model`).
     pub session_model: Option<Range<usize>>,
     /// The agent of an interaction that an event creates.
@@ -107,7 +109,7 @@ pub struct MarkedText {
     /// How much the model is asked to think, by the word of its API.
     pub effort: Option<Range<usize>>,
     pub service_tier: Option<Range<usize>>,
-    /// How many choices are asked for; 0 if the body does not say.
+    /// How many choices are asked for, of all prompts; 0 if the body does not say.
     pub choices: u64,
     /// The first message of the conversation, which identifies it in clients that send no id.
     pub first_message: Option<Range<usize>>,
@@ -122,11 +124,21 @@ pub struct MarkedText {
     pub metadata_bytes: usize,
     /// Estimated tokens of its media.
     pub media_tokens: u64,
+    /// In a response: the containers that have its tokens one by one.
+    pub logprobs: Vec<Range<usize>>,
     /// In an event: the texts that end with it, so that what was held back of them can be sent.
     pub ended: Vec<EndedChannels>,
 }
 
 impl MarkedText {
+    /// The response without its tokens and their probabilities, in which nothing is found that is in several of them;
+    /// `None` if it has none.
+    pub fn without_logprobs(&self, json: &[u8]) -> Option<Vec<u8>> {
+        let empty = |at: &Range<usize>| if json.get(at.start) == Some(&b'[') { &b"[]"[..] } else { b"null" };
+        let edits = self.logprobs.iter().map(|at| (at.clone(), empty(at)));
+        (!self.logprobs.is_empty()).then(|| replace_ranges(json, edits))
+    }
+
     /// Estimates the tokens of the body: its text at about four bytes per token, and its media. Members that only describe
     /// the request do not count, whether they were marked or not.
     pub const fn estimated_tokens(&self) -> u64 {

@@ -4,6 +4,8 @@
 //! [`ContainerFrame`]; facts that are written after the text that they concern (a signature, a media type, a role, an
 //! index) are applied when the container closes.
 
+mod media_spans;
+
 use std::borrow::Cow;
 use std::ops::Range;
 
@@ -14,10 +16,10 @@ use crate::realtime::unescaped;
 use crate::translate::has_mark;
 
 use super::container_rules::{self, ContainerPosition, ContainerRule, StringRole};
-use super::fields;
-use super::media::{self, BlobContent};
+use super::fields::{self, FieldScope};
+use super::media;
 use super::places::{self, ContainerNames};
-use super::{EndedChannels, MarkedText, MediaKind, MediaSpan, SpanKind, TextChannel, TextPlace, TextSpan, words};
+use super::{EndedChannels, MarkedText, SpanKind, TextChannel, TextPlace, TextSpan, words};
 
 /// Maximum number of texts in one body. Each takes about a hundred bytes during processing, whatever its length.
 const MAX_TEXTS: usize = 1 << 20;
@@ -40,6 +42,14 @@ pub enum MarkError {
 /// The body is not JSON, is nested too deeply, or has too many texts; or the budget is exhausted.
 pub fn mark_body(json: &[u8], metadata: bool) -> Result<MarkedText, MarkError> {
     SpanWalker::new(json, metadata, false).run(b"")
+}
+
+/// As [`mark_body`], for a complete response, whose numbers and tokens are no text.
+///
+/// # Errors
+/// As [`mark_body`].
+pub fn mark_response(json: &[u8]) -> Result<MarkedText, MarkError> {
+    SpanWalker { is_response: true, ..SpanWalker::new(json, true, false) }.run(b"")
 }
 
 /// As [`mark_body`], for JSON of an unknown format: every string, number and name is text.
@@ -96,6 +106,7 @@ struct ContainerFrame {
     signed: bool,
     /// Whether it belongs to a client's fixed prompts.
     fixed: bool,
+    in_tool: bool,
 }
 
 /// Span lists shorter than this are not accounted for: the accounting would cost more than they do.
@@ -112,6 +123,9 @@ struct SpanWalker<'j> {
     root: ContainerRule,
     metadata: bool,
     events: bool,
+    is_response: bool,
+    /// How many prompts are answered, if there are several.
+    prompts: u64,
     /// Whether only facts are wanted, not the positions of text.
     facts_only: bool,
     /// Whether a word of the API may be written with escapes.
@@ -130,6 +144,8 @@ impl<'j> SpanWalker<'j> {
             root: ContainerRule::Known,
             metadata,
             events,
+            is_response: events,
+            prompts: 1,
             facts_only: false,
             // Some encoders write `/` as `\/`, also in media types.
             has_escapes: [&b"\\u00"[..], b"\\/"].iter().any(|mark| memchr::memmem::find(json, mark).is_some()),
@@ -151,7 +167,7 @@ impl<'j> SpanWalker<'j> {
                 }
                 JsonToken::Text(range) => {
                     // Some providers take a number as a string.
-                    self.limit_output(&range);
+                    self.read_amount(&range);
                     self.text(range.clone());
                     self.end_value(range.start - 1..range.end + 1);
                 }
@@ -166,6 +182,9 @@ impl<'j> SpanWalker<'j> {
                 return Err(JsonError { at, reason: "the body has too many texts" }.into());
             }
             self.make_room()?;
+        }
+        if self.prompts > 1 {
+            self.out.choices = self.out.choices.max(1).saturating_mul(self.prompts);
         }
         // A response says more than the conversation that it is in.
         self.out.continues = self.out.previous_response.clone().or(self.out.continues.take());
@@ -221,7 +240,11 @@ impl<'j> SpanWalker<'j> {
         let name = &*self.word(&key);
         let around = self.frames.last();
         let parent = &*self.optional_word(around.map(|f| &f.key));
-        let span_place = ContainerPosition { zone: around.map_or(self.root, |f| f.zone), key: name, parent, object };
+        let around_zone = around.map_or(self.root, |f| f.zone);
+        let starts_tools = around_zone == ContainerRule::Known && fields::defines_tools(name, parent);
+        let in_tool = starts_tools || around.is_some_and(|f| f.in_tool);
+        let scope = FieldScope { is_response: self.is_response, in_tool };
+        let span_place = ContainerPosition { zone: around_zone, key: name, parent, object, scope };
         let zone = match around {
             // The rule of a list applies to its elements.
             Some(f) if !f.object => f.zone,
@@ -237,6 +260,7 @@ impl<'j> SpanWalker<'j> {
             first: self.out.spans.len(),
             in_delta,
             fixed,
+            in_tool,
             ..ContainerFrame::default()
         });
     }
@@ -292,6 +316,7 @@ impl<'j> SpanWalker<'j> {
             return self.push_span(range, None, SpanKind::Text);
         };
         let zone = frame.zone;
+        let scope = FieldScope { is_response: self.is_response, in_tool: frame.in_tool };
         if frame.object && matches!(zone, ContainerRule::Known | ContainerRule::Unknown) {
             match name {
                 b"type" | b"event_type" => frame.kind = Some(range.clone()),
@@ -304,7 +329,11 @@ impl<'j> SpanWalker<'j> {
                     frame.media_type = Some(range.clone())
                 }
                 b"finish_reason" | b"finishReason" if !range.is_empty() => frame.finished = true,
-                b"model" if depth == 1 => self.out.model = Some(range.clone()),
+                // Parsers differ in which of two members they take, and Ollama's ignores the case of names.
+                b"model" if depth == 1 => {
+                    self.out.is_model_unclear |= self.out.model.replace(range.clone()).is_some();
+                }
+                name if depth == 1 && name.eq_ignore_ascii_case(b"model") => self.out.is_model_unclear = true,
                 b"model" if matches!(parent, b"session" | b"setup" | b"interaction") => {
                     self.out.session_model = Some(range.clone());
                 }
@@ -328,7 +357,7 @@ impl<'j> SpanWalker<'j> {
                 _ => {}
             }
         }
-        match container_rules::string_role(zone, name, self.is_named()) {
+        match container_rules::string_role(zone, name, self.is_named(), scope) {
             StringRole::Structure => {}
             StringRole::Address if media::is_address(self.bytes(&range)) => {
                 if !self.events {
@@ -402,68 +431,17 @@ impl<'j> SpanWalker<'j> {
         }
     }
 
-    fn blob(&mut self, range: Range<usize>, key: Range<usize>) {
-        match media::classify_blob(self.bytes(&range)) {
-            BlobContent::Address if self.events => {}
-            BlobContent::Address => {
-                let is_image = |key: &Range<usize>| *self.word(key) == *b"image_url";
-                let frame = self.frames.last();
-                if is_image(&key) || frame.is_some_and(|f| is_image(&f.key) || *self.word(&f.key) == *b"source") {
-                    self.out.media_tokens = self.out.media_tokens.saturating_add(media::IMAGE_TOKENS);
-                }
-                self.address(&range);
-            }
-            BlobContent::Text => self.push_span(range, Some(key), SpanKind::Text),
-            BlobContent::Base64(skip, media_type) => {
-                let media_type = media_type.map(|t| t.start + range.start..t.end + range.start);
-                let open = MediaSpan {
-                    kind: MediaKind::Document,
-                    // Without a content part around it, the value is replaced by an empty string.
-                    whole: range.start - 1..range.end + 1,
-                    stand_in: "\"\"".into(),
-                };
-                // Parameters of the media type, such as a name.
-                let parameters = media_type.as_ref().map_or(0, |t| t.end + 1)..range.start + skip.saturating_sub(8);
-                if media_type.is_some() && parameters.start < parameters.end {
-                    self.push_span(parameters, Some(key.clone()), SpanKind::Text);
-                }
-                let at = self.out.spans.len();
-                self.push_span(range.start + skip..range.end, Some(key.clone()), SpanKind::Media(open));
-                if self.out.spans.len() > at {
-                    if let Some(t) = media_type {
-                        self.classify_media(at, &t, &key);
-                    }
-                    if let Some(frame) = self.frames.last_mut() {
-                        frame.media.push(at);
-                    }
-                }
-            }
-        }
-    }
-
-    /// Sets the kind of media by its media type, which may come before or after the data. Base64 of a text type
-    /// becomes text.
-    fn classify_media(&mut self, at: usize, media_type: &Range<usize>, key: &Range<usize>) {
-        let media_kind = media::media_span_kind(&self.word(media_type), &self.word(key));
-        if let Some(span) = self.out.spans.get_mut(at) {
-            match (media_kind, &mut span.kind) {
-                (Ok(text), kind @ SpanKind::Media(_)) => {
-                    // Base64 has four characters for three bytes.
-                    self.out.text_bytes += span.range.len() * 3 / 4;
-                    *kind = text;
-                }
-                (Err(found), SpanKind::Media(media)) => media.kind = found,
-                _ => {}
-            }
-        }
-    }
-
-    fn limit_output(&mut self, range: &Range<usize>) {
-        let (depth, name) = (self.frames.len(), self.key());
-        if depth <= 2 && fields::limits_output(&self.word(&name)) {
-            let limit = fields::output_limit(&self.word(&name), self.bytes(range).trim_ascii(), depth);
+    /// Reads how much is asked for, from a number or a string.
+    fn read_amount(&mut self, range: &Range<usize>) {
+        let (depth, name) = (self.frames.len(), &*self.word(&self.key()));
+        if depth <= 2 && fields::limits_output(name) {
+            let limit = fields::output_limit(name, self.word(range).trim_ascii(), depth);
             self.out.is_max_output_invalid |= limit.is_err();
             self.out.max_output = limit.unwrap_or_default().max(self.out.max_output);
+        }
+        if fields::counts_choices(name, depth) {
+            let count = fields::whole_number(self.word(range).trim_ascii());
+            self.out.choices = count.unwrap_or_default().max(self.out.choices);
         }
     }
 
@@ -473,15 +451,12 @@ impl<'j> SpanWalker<'j> {
         let depth = self.frames.len();
         let is_number = value.first().is_some_and(|b| b.is_ascii_digit() || *b == b'-');
         let is_read = is_number && (self.is_free() || self.is_odd_number(name, value));
-        self.limit_output(range);
+        self.read_amount(range);
         if is_read {
             self.push(range.clone(), Some(key.clone()), SpanKind::Number, None);
         }
         match name {
             b"stream" if depth == 1 => self.out.stream = Some(value == b"true"),
-            _ if fields::counts_choices(name, depth) => {
-                self.out.choices = fields::whole_number(value).unwrap_or_default().max(self.out.choices);
-            }
             b"done" if depth == 1 && value == b"true" && self.events => self.out.ended.push(EndedChannels::All),
             b"willContinue" if value == b"true" => self.frames.last_mut().into_iter().for_each(|f| f.goes_on = true),
             b"turnComplete" | b"generationComplete" if value == b"true" && self.events => {
@@ -522,10 +497,23 @@ impl<'j> SpanWalker<'j> {
         self.close_signed(&frame, element);
         self.close_place(&frame);
         self.close_media(&frame, &range, element);
+        self.close_list(&frame, &range);
         if self.events {
             self.close_channels(&frame, name);
         }
         self.end_value(range);
+    }
+
+    /// Notes what repeats the tokens of an answer, and how many prompts a request has.
+    fn close_list(&mut self, frame: &ContainerFrame, range: &Range<usize>) {
+        let key = &*self.word(&frame.key);
+        let is_outermost = self.frames.last().is_some_and(|f| f.zone != ContainerRule::Skip);
+        if frame.zone == ContainerRule::Skip && is_outermost && fields::repeats_tokens(key) && range.len() > 2 {
+            self.out.logprobs.push(range.clone());
+        }
+        if self.frames.len() == 1 && !frame.object && fields::is_list_of_prompts(key, self.bytes(range)) {
+            self.prompts = self.prompts.max(frame.count);
+        }
     }
 
     /// Signed content is returned unchanged, and encrypted content is not text; the content of a system or developer
@@ -574,53 +562,6 @@ impl<'j> SpanWalker<'j> {
         if span_place != TextPlace::Unknown {
             let open = self.out.spans.iter_mut().skip(frame.first).filter(|s| s.place == TextPlace::Unknown);
             open.for_each(|s| s.place = span_place);
-        }
-    }
-
-    /// The kind of media is determined by sibling members; its content part is what is replaced. Media in a member
-    /// that is not a content part is passed on to the container around it.
-    fn close_media(&mut self, frame: &ContainerFrame, range: &Range<usize>, element: bool) {
-        for &at in &frame.media {
-            if let Some(t) = frame.media_type.clone() {
-                self.classify_media(at, &t, &frame.key);
-            }
-            let key = &*self.word(&frame.key);
-            let part = self.media_at(at);
-            let Some(media) = part else { continue };
-            if media.kind == MediaKind::Document
-                && let Err(kind) = media::media_span_kind(b"", key)
-            {
-                media.kind = kind;
-            }
-        }
-        // The data is in a member of the content part, such as `source` or `inline_data`: what is to be replaced is the
-        // part around it.
-        if !frame.object || !element {
-            let list = !frame.object && *self.word(&frame.key) == *b"images";
-            for &at in &frame.media {
-                if list && let Some(media) = self.media_at(at) {
-                    let whole = range.start + 1..range.end - 1;
-                    *media = MediaSpan { kind: MediaKind::Image, whole, stand_in: String::new() };
-                }
-            }
-            if !list && let Some(around) = self.frames.last_mut() {
-                around.media.extend(&frame.media);
-            }
-            return;
-        }
-        let kind = frame.kind.as_ref().map(|kind| self.word(kind));
-        for &at in &frame.media {
-            if let Some(media) = self.media_at(at) {
-                media.whole = range.clone();
-                media.stand_in = media::placeholder_part(kind.as_deref(), media.kind);
-            }
-        }
-    }
-
-    fn media_at(&mut self, at: usize) -> Option<&mut MediaSpan> {
-        match &mut self.out.spans.get_mut(at)?.kind {
-            SpanKind::Media(media) => Some(media),
-            _ => None,
         }
     }
 

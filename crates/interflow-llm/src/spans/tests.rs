@@ -34,6 +34,12 @@ fn the_largest_limit_on_output_and_the_number_of_choices_are_read() {
         (json!({"max_tokens": 2.5e4, "n": 1, "best_of": 2}), Some(25_000), 2),
         (json!({"max_tokens": "many", "messages": [{"max_tokens": 4, "n": 4}]}), None, 0),
         (json!({"max_tokens": " 100000", "inferenceConfig": {"maxTokens": "6"}}), Some(100_000), 0),
+        (json!({"max_tokens": 9, "n": " 90"}), Some(9), 90),
+        (json!({"generation_config": {"max_output_tokens": 8, "candidate_count": "3"}}), Some(8), 3),
+        (json!({"max_tokens": 9, "prompt": vec!["x"; 90]}), Some(9), 90),
+        (json!({"prompt": [[1, 2], [3]], "n": 5}), None, 10),
+        (json!({"n": 2, "prompt": [1, 2, 3]}), None, 2),
+        (json!({"instances": [{"prompt": "a"}, {"prompt": "b"}], "parameters": {"sampleCount": 4}}), None, 8),
     ] {
         let text = body.to_string();
         let marked = facts(text.as_bytes()).unwrap();
@@ -381,6 +387,64 @@ fn user_defined_keys_and_numbers_are_marked() {
     assert_eq!(of_kind(&json, &SpanKind::Name), ["anna@firm.com", "card", "ssn", "id", "n"]);
     assert_eq!(of_kind(&json, &SpanKind::Number), ["4111111111111111", "536228726"]);
     assert_eq!(texts(&json), ["anna"], "what no API knows is text whatever it is called");
+}
+
+#[test]
+fn members_for_numbers_and_tools_are_text_where_a_request_has_a_text_there() {
+    for name in ["usage", "step_usage", "usageMetadata", "logprobs", "top_logprobs", "logprobsResult", "timings"]
+        .into_iter()
+        .chain(["embedding", "embeddings", "headers", "user_location", "allowed_domains", "authorization"])
+    {
+        check(json!({ name: "a@firm.com", "messages": [] }), &["a@firm.com"]);
+        check(json!({ name: {"x": ["a@firm.com"], "n": 0.5} }), &["a@firm.com"]);
+        check(json!({"messages": [{"role": "user", "content": "x", name: "a@firm.com"}]}), &["x", "a@firm.com"]);
+        let part = json!({"type": "text", "text": "x", name: [{"y": "a@firm.com"}], "tools": [{ name: "b@firm.com" }]});
+        check(json!({"messages": [{"content": [part]}]}), &["x", "a@firm.com", "b@firm.com"]);
+    }
+    let tool = json!({"type": "mcp", "server_url": "https://a.test", "authorization": "t0k", "headers": {"X-A": "a@firm.com"}});
+    check(json!({"input": "x", "tools": [tool]}), &["x"]);
+    check(json!({"session": {"tools": [tool]}, "mcp_servers": [{"authorization_token": "t0k"}]}), &[]);
+    check(json!({"input": "x", "web_search_options": {"user_location": {"city": "Oslo"}}}), &["x"]);
+    let answer = json!({"usage": {"note": "x"}, "data": [{"embedding": "AAAA"}]}).to_string();
+    assert!(mark_response(answer.as_bytes()).unwrap().spans.is_empty());
+    assert_eq!(of_kind(&json!({"usage": {"card": 4111111111111111u64}}).to_string(), &SpanKind::Number).len(), 1);
+}
+
+#[test]
+fn the_tokens_of_an_answer_are_left_out_of_it() {
+    let token = json!([{"token": "ZED", "logprob": -0.1, "bytes": [90], "top_logprobs": [{"token": "A"}]}]);
+    let arguments = json!([{"type": "tool_use", "name": "f", "input": {"logprobs": ["stays"]}}]);
+    let empty = |full: &serde_json::Value| if full.is_array() { json!([]) } else { json!(null) };
+    let shape = |list: &serde_json::Value, object: &serde_json::Value| {
+        [
+            json!({"choices": [{"message": {"content": arguments}, "logprobs": object}]}),
+            json!({"output": [{"content": [{"type": "output_text", "text": "ZED", "logprobs": list}]}]}),
+            json!({"candidates": [{"logprobsResult": object, "avgLogprobs": -0.5}], "logprobs": list}),
+            json!({"type": "response.output_text.delta", "delta": "Z", "logprobs": list}),
+        ]
+    };
+    let object = json!({"content": token, "top_logprobs": [{"Z": -1}]});
+    let bare = shape(&empty(&token), &empty(&object));
+    for (full, bare) in shape(&token, &object).iter().zip(bare) {
+        for marked in [mark_response(full.to_string().as_bytes()), mark_event(full.to_string().as_bytes(), None)] {
+            let rest = marked.unwrap().without_logprobs(full.to_string().as_bytes()).unwrap();
+            assert_eq!(serde_json::from_slice::<serde_json::Value>(&rest).unwrap(), bare, "{full}");
+            assert_eq!(mark_response(&rest).unwrap().without_logprobs(&rest), None);
+        }
+    }
+}
+
+#[test]
+fn a_second_member_for_the_model_makes_it_unclear() {
+    for (body, is_unclear) in [
+        (r#"{"model":"a","messages":[{"model":"b"}]}"#, false),
+        (r#"{"model":"a","model":"b"}"#, true),
+        (r#"{"model":"a","Model":"b"}"#, true),
+        (r#"{"MODEL":"b","model":"a"}"#, true),
+        (r#"{"model":"a","mod\u0065l":"b"}"#, true),
+    ] {
+        assert_eq!(facts(body.as_bytes()).unwrap().is_model_unclear, is_unclear, "{body}");
+    }
 }
 
 #[test]

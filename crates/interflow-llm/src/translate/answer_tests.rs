@@ -420,3 +420,81 @@ fn a_ping_means_nothing_to_a_client_and_ends_with_the_stream() {
         assert_eq!(out.len(), length);
     }
 }
+
+#[test]
+fn half_of_an_emoji_is_carried_and_an_event_that_cannot_be_read_fails_the_stream() {
+    let said = |text: &str| {
+        let words = format!(r#"{{"choices":[{{"index":0,"delta":{{"content":"{text}"}}}}]}}"#);
+        let end = json!({ "choices": [{ "index": 0, "delta": {}, "finish_reason": "stop" }] });
+        let raw = format!(": hi\n\ndata: ping\n\ndata: {words}\n\ndata: {end}\n\ndata: [DONE]\n\n");
+        streamed(WireFormat::Anthropic, WireFormat::OpenAiChat, StreamFraming::Sse, raw.as_bytes())
+    };
+    let cut = said(r"a \ud83e b");
+    assert!(cut.contains("a \u{fffd} b") && cut.contains("message_stop"), "{cut}");
+    for broken in [r"a \x b", "a \n b"] {
+        let failed = said(broken);
+        assert!(failed.contains("event: error") && failed.contains("an event is invalid JSON"), "{failed}");
+        assert!(!failed.contains("message_stop"), "{failed}");
+    }
+    for (format, body) in [
+        (
+            WireFormat::OpenAiChat,
+            r#"{"choices":[{"message":{"content":"a \ud83e","refusal":null}}],"usage":{"prompt_tokens":3}}"#,
+        ),
+        (
+            WireFormat::Anthropic,
+            r#"{"content":[{"type":"text","text":"a \ud83e","citations":[]}],"usage":{"input_tokens":3}}"#,
+        ),
+        (
+            WireFormat::Gemini,
+            r#"{"candidates":[{"content":{"parts":[{"text":"a \ud83e"}]}}],"usageMetadata":{"promptTokenCount":3}}"#,
+        ),
+        (
+            WireFormat::Cohere,
+            r#"{"message":{"content":[{"type":"text","text":"a \ud83e"}]},"usage":{"tokens":{"input_tokens":3}}}"#,
+        ),
+    ] {
+        let reply = parse_reply(format, body.as_bytes());
+        assert_eq!(reply.blocks, [ContentBlock::text("a \u{fffd}")], "{body}");
+        assert_eq!(reply.usage.map(|usage| usage.input), Some(3), "{body}");
+    }
+    let error = TranslatedError::parse(400, None, br#"{"error":{"type":"t","message":"no \ud83e"}}"#);
+    assert_eq!(error.message, "no \u{fffd}");
+}
+
+#[test]
+fn calls_that_a_provider_answered_itself_reach_no_client_whatever_their_ids() {
+    let anthropic = json!([
+        { "type": "server_tool_use", "id": "srv", "name": "web_search", "input": { "query": "lost" } },
+        { "type": "web_search_tool_result", "tool_use_id": "srv", "content": [] },
+        { "type": "tool_use", "id": "own", "name": "look", "input": {} },
+    ]);
+    let converse = json!([
+        { "toolUse": { "toolUseId": "t1", "name": "grounding", "input": { "query": "lost" }, "type": "server_tool_use" } },
+        { "toolResult": { "toolUseId": "t1", "content": [{ "text": "lost" }] } },
+        { "toolUse": { "toolUseId": "own", "name": "look", "input": {} } },
+    ]);
+    for (format, body) in [
+        (WireFormat::Anthropic, json!({ "content": anthropic })),
+        (WireFormat::Bedrock, json!({ "output": { "message": { "content": converse } } })),
+    ] {
+        let blocks = parsed(format, &body).blocks;
+        assert!(matches!(&blocks[..], [ContentBlock::ToolUse { id, .. }] if id == "own"), "{blocks:?}");
+    }
+    let history = json!({ "model": "m", "max_tokens": 9, "messages": [
+        { "role": "user", "content": "q" },
+        { "role": "assistant", "content": anthropic },
+        { "role": "user", "content": [{ "type": "tool_result", "tool_use_id": "own", "content": "seen" }] },
+    ] });
+    let (body, losses) = written(WireFormat::Anthropic, &target(WireFormat::OpenAiChat, "m"), history);
+    let body = body.to_string();
+    assert!(body.contains("look") && !body.contains("lost") && !body.contains("web_search"), "{body}");
+    assert_eq!(losses, "provider_tool_calls");
+    let started = |index: u8, call: Value| {
+        let event = json!({ "contentBlockIndex": index, "start": { "toolUse": call } });
+        format!("event: contentBlockStart\ndata: {event}\n\n")
+    };
+    let calls = started(0, converse[0]["toolUse"].clone()) + &started(1, converse[2]["toolUse"].clone());
+    let chat = streamed(WireFormat::OpenAiChat, WireFormat::Bedrock, StreamFraming::Sse, calls.as_bytes());
+    assert!(chat.contains("look") && !chat.contains("grounding"), "{chat}");
+}

@@ -1,12 +1,15 @@
 //! Pages and documents that a text rests on, in whatever form an API has for them.
 
+use std::sync::LazyLock;
+
+use interflow_types::data_file;
 use memchr::memmem;
 use serde_json::{Value, json};
 
 use super::foreign_reasoning::unsigned;
 use super::reply::part;
 use super::unread::{CITATIONS, is_filled};
-use super::{Losses, WireFormat};
+use super::{Losses, PROVIDER_CALL, WireFormat};
 use crate::message::{ContentBlock, take_list};
 
 /// A page on the web, or a place in a document or a search result of the request, that is cited.
@@ -23,12 +26,8 @@ pub struct Citation {
 
 /// Places in documents and search results: Anthropic's type, Converse's member, and the end of the names of Anthropic's
 /// members.
-const PLACES: [(&str, &str, &str); 4] = [
-    ("char_location", "documentChar", "char_index"),
-    ("page_location", "documentPage", "page_number"),
-    ("content_block_location", "documentChunk", "block_index"),
-    ("search_result_location", "searchResultLocation", "block_index"),
-];
+static PLACES: LazyLock<Vec<[&str; 3]>> =
+    LazyLock::new(|| data_file::records(include_str!("../../data/cited_places.txt")).collect());
 
 /// What a reply cites.
 #[derive(Debug, Default)]
@@ -155,7 +154,7 @@ impl Cited {
 
 /// The place in a document or a search result that a citation of Anthropic or Converse names.
 fn document_place(value: &Value) -> Option<Value> {
-    PLACES.iter().find_map(|(kind, member, unit)| {
+    PLACES.iter().find_map(|[kind, member, unit]| {
         let (start, end) = (format!("start_{unit}"), format!("end_{unit}"));
         let place = &value["location"][member];
         let is_search = *kind == "search_result_location";
@@ -174,12 +173,31 @@ fn document_place(value: &Value) -> Option<Value> {
     })
 }
 
-/// Puts the citations of each block of a message behind it, as a block of their own.
+/// The type of a call that the provider answers itself.
+pub const SERVER_TOOL: &str = "server_tool_use";
+
+/// Gives a call that the provider answered itself, or its result, an id that says so: any server may have ids of its
+/// own.
+fn mark_call_of_provider(block: &mut Value) {
+    let kind = block["type"].as_str().unwrap_or_default();
+    let (call, id) = match kind {
+        SERVER_TOOL | "mcp_tool_use" => (block, "id"),
+        kind if kind.ends_with("_tool_result") => (block, "tool_use_id"),
+        _ if block["toolUse"]["type"] == SERVER_TOOL => (&mut block["toolUse"], "toolUseId"),
+        _ if block["toolResult"].is_object() => (&mut block["toolResult"], "toolUseId"),
+        _ => return,
+    };
+    call[id] = format!("{PROVIDER_CALL}{}", call[id].as_str().unwrap_or_default()).into();
+}
+
+/// Puts the citations of each block of the model's message behind it, as a block of their own, and marks the calls that
+/// the provider answered itself.
 pub fn detach(content: &mut Value) {
     for block in content.as_array_mut().map(std::mem::take).into_iter().flatten() {
         let Value::Array(all) = content else { return };
         all.push(block);
         let Some(block) = all.last_mut() else { return };
+        mark_call_of_provider(block);
         let is_converse = block["citationsContent"].is_object();
         let own = if is_converse { &mut block["citationsContent"] } else { block };
         if is_filled(&own[CITATIONS]) {
@@ -212,7 +230,7 @@ pub fn lost_in_reply(client: WireFormat, body: &[u8]) -> Losses {
     let mut losses = Losses::default();
     // Most replies have none, and need not be parsed for it.
     if Cited::is_possible(body) {
-        let cited = Cited::in_value(&serde_json::from_slice(body).unwrap_or_default());
+        let cited = Cited::in_value(&interflow_codec::json::parse(body).unwrap_or_default());
         losses.add_if(CITATIONS, cited.has_others || cited.pages.iter().any(|page| !page.is_carried_to(client)));
     }
     losses

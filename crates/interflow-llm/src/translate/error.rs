@@ -21,7 +21,7 @@ const MAX_MESSAGE: usize = 2_000;
 impl TranslatedError {
     /// Reads an error response; `header` is Bedrock's `x-amzn-errortype`.
     pub fn parse(status: u16, header: Option<&str>, body: &[u8]) -> Self {
-        let value: Value = serde_json::from_slice(body).unwrap_or_default();
+        let value: Value = interflow_codec::json::parse(body).unwrap_or_default();
         // Gemini without `alt=sse` wraps its error in a list.
         let inner = value.as_array().and_then(|list| list.first()).unwrap_or(&value);
         let (kind, message) = match error_block(inner) {
@@ -85,14 +85,7 @@ impl TranslatedError {
     }
 
     fn openai(&self) -> Value {
-        let kind = match self.status {
-            401 => "authentication_error",
-            403 => "permission_error",
-            404 => "not_found_error",
-            429 => "rate_limit_error",
-            500.. => "server_error",
-            _ => "invalid_request_error",
-        };
+        let kind = ErrorNames::of(self.status).openai;
         json!({ "message": self.message, "type": kind, "param": null, "code": self.code() })
     }
 }

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
-use interflow_codec::json::{JsonError, JsonReader, JsonToken, replace_ranges};
+use interflow_codec::json::{self, JsonError, children, replace_ranges};
 use interflow_types::FlowId;
 use memchr::memmem;
 use serde::Deserialize;
@@ -97,8 +97,9 @@ pub fn may_have_foreign_reasoning(format: WireFormat, keeps: Keeps, body: &[u8])
         WireFormat::Bedrock => any(&["\"openai:", "\"interflow:"]),
         WireFormat::Gemini | WireFormat::Interactions => any(&SEALED_MARKS),
         WireFormat::OpenAiChat => {
-            let members = ["\"reasoning_content\"", "\"reasoning\"", "\"reasoning_details\"", "\"thinking\""];
-            keeps == Keeps::ItsOwn && (any(&members) || has("\"extra_content\""))
+            let members = ["\"reasoning_content\"", "\"reasoning\"", "\"reasoning_details\""];
+            let has_reasoning = || has("\"reasoning") && any(&members);
+            keeps == Keeps::ItsOwn && (has_reasoning() || any(&["\"thinking\"", "\"extra_content\""]))
         }
         _ => false,
     }
@@ -207,7 +208,7 @@ fn edits_of_messages(body: &[u8], keeps: Keeps) -> Edits {
 /// A block without citations of pages that another provider read; `None` if it has none.
 fn without_marked_citations(block: &[u8]) -> Option<Vec<u8>> {
     memmem::find(block, b"\"interflow:")?;
-    let mut block: Value = serde_json::from_slice(block).ok()?;
+    let mut block: Value = json::parse(block).ok()?;
     let is_marked = |page: &Value| page["encrypted_index"].as_str().is_some_and(|index| has_mark(index.as_bytes()));
     block["citations"].as_array().filter(|pages| pages.iter().any(is_marked))?;
     block.as_object_mut()?.shift_remove("citations");
@@ -218,7 +219,7 @@ fn without_marked_citations(block: &[u8]) -> Option<Vec<u8>> {
 /// thoughts have them cleared.
 fn edits_without_thinking(body: &[u8], request: &Object) -> Edits {
     let Some(thinking) = request.value(body, "thinking") else { return Ok(Vec::new()) };
-    let of = |range: &Range<usize>| serde_json::from_slice::<Value>(&body[range.clone()]).unwrap_or_default();
+    let of = |range: &Range<usize>| json::parse::<Value>(&body[range.clone()]).unwrap_or_default();
     if of(&thinking)["type"] != "enabled" {
         return Ok(Vec::new());
     }
@@ -272,7 +273,7 @@ fn edits_of_list(body: &[u8], name: &str, is_foreign: &dyn Fn(&Value) -> bool) -
     let list_in = Object::read(body, 0..body.len())?.value(body, name);
     let Some(range) = list_in.filter(|range| body.get(range.start) == Some(&b'[')) else { return Ok(Vec::new()) };
     let all = elements(body, range.clone())?;
-    let foreign = |at: &Range<usize>| serde_json::from_slice(&body[at.clone()]).is_ok_and(|v: Value| is_foreign(&v));
+    let foreign = |at: &Range<usize>| json::parse(&body[at.clone()]).is_ok_and(|v: Value| is_foreign(&v));
     let own: Vec<_> = all.iter().filter(|at| !foreign(at)).collect();
     if own.len() == all.len() {
         return Ok(Vec::new());
@@ -295,7 +296,7 @@ fn edits_of_chat(body: &[u8]) -> Edits {
     let Some(messages) = request.value(body, "messages") else { return Ok(Vec::new()) };
     let (mut kept, mut is_changed) = (Vec::new(), false);
     for range in elements(body, messages.clone())? {
-        let mut message: Value = serde_json::from_slice(&body[range.clone()]).unwrap_or_default();
+        let mut message: Value = json::parse(&body[range.clone()]).unwrap_or_default();
         if message["role"] != "assistant" || !drop_thoughts(&mut message) {
             kept.push(Cow::Borrowed(&body[range]));
             continue;
@@ -341,11 +342,8 @@ struct Object(Vec<(Range<usize>, Range<usize>)>);
 
 impl Object {
     fn read(body: &[u8], range: Range<usize>) -> Result<Self, JsonError> {
-        let (mut members, mut name) = (Vec::new(), None);
-        children(body, range, |token| match token {
-            Child::Name(range) => name = Some(range),
-            Child::Value(range) => members.extend(name.take().map(|name| (name, range))),
-        })?;
+        let mut members = Vec::new();
+        children(body, range, |name, value| members.extend(name.map(|name| (name, value))))?;
         Ok(Self(members))
     }
 
@@ -358,46 +356,9 @@ impl Object {
 
 /// The elements of an array; none of another value.
 fn elements(body: &[u8], range: Range<usize>) -> Result<Vec<Range<usize>>, JsonError> {
-    let (mut all, mut is_list) = (Vec::new(), true);
-    children(body, range, |child| match child {
-        Child::Value(range) => all.push(range),
-        Child::Name(_) => is_list = false,
-    })?;
-    Ok(if is_list { all } else { Vec::new() })
-}
-
-enum Child {
-    Name(Range<usize>),
-    Value(Range<usize>),
-}
-
-/// Reads what is directly inside an array or object.
-fn children(body: &[u8], range: Range<usize>, mut child: impl FnMut(Child)) -> Result<(), JsonError> {
-    let base = range.start;
-    let mut reader = JsonReader::new(body.get(range).unwrap_or_default());
-    let (mut depth, mut start) = (0usize, 0);
-    while let Some(token) = reader.next_token()? {
-        match token {
-            JsonToken::Object(at) | JsonToken::Array(at) => {
-                if depth == 1 {
-                    start = at;
-                }
-                depth += 1;
-            }
-            JsonToken::End(at) => {
-                depth = depth.saturating_sub(1);
-                if depth == 1 {
-                    child(Child::Value(base + start..base + at));
-                }
-            }
-            JsonToken::Name(name) if depth == 1 => child(Child::Name(base + name.start..base + name.end)),
-            // With its quotes.
-            JsonToken::Text(text) if depth == 1 => child(Child::Value(base + text.start - 1..base + text.end + 1)),
-            JsonToken::Scalar(value) if depth == 1 => child(Child::Value(base + value.start..base + value.end)),
-            JsonToken::Name(_) | JsonToken::Text(_) | JsonToken::Scalar(_) => {}
-        }
-    }
-    Ok(())
+    let mut all = Vec::new();
+    children(body, range, |name, value| all.extend(name.is_none().then_some(value)))?;
+    Ok(all)
 }
 
 /// A JSON array of these values.

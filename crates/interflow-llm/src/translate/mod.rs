@@ -41,12 +41,13 @@ pub use thought_binding::{BINDING_BETA, is_bound_elsewhere, leave_out_unfitting_
 
 use citations::{Citation, Cited};
 use foreign_reasoning::OPENAI_MARK;
+use interflow_codec::json;
 use serde_json::Value;
 
 use crate::event_stream::StreamFraming;
 use crate::message::{ApiFormat, Carried, ContentBlock, ModelReply, parse, take_value};
 use crate::{Provider, usage};
-use interflow_types::data_file::has_word;
+use interflow_types::data_file::{self, has_word};
 use interflow_types::{CallUsage, labelled_enum};
 
 labelled_enum! {
@@ -172,11 +173,8 @@ impl Losses {
 
 impl std::fmt::Display for Losses {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        for (i, name) in self.0.iter().enumerate() {
-            f.write_str(if i == 0 { "" } else { ", " })?;
-            f.write_str(name)?;
-        }
-        Ok(())
+        let names: Vec<&str> = self.0.iter().map(String::as_str).collect();
+        f.write_str(&names.join(", "))
     }
 }
 
@@ -197,6 +195,9 @@ pub enum StopReason {
 /// Stands for [`StopReason::Declined`] in a [`ModelReply`], since OpenAI's APIs report a normal end.
 const DECLINED: &str = "interflow_declined";
 
+/// The names of [`StopReason::MaxTokens`].
+const LIMITS: &str = "length max_tokens MAX_TOKENS max_output_tokens model_context_window_exceeded";
+
 /// The names of [`StopReason::Refusal`].
 const REFUSALS: &str = "content_filter refusal content_filtered guardrail_intervened SAFETY RECITATION PROHIBITED_CONTENT \
                         BLOCKLIST SPII IMAGE_SAFETY LANGUAGE OTHER";
@@ -205,9 +206,7 @@ impl StopReason {
     /// The reason under the name of any provider. An unknown name counts as a normal end.
     pub fn from_name(name: &str) -> Self {
         match name {
-            "length" | "max_tokens" | "MAX_TOKENS" | "max_output_tokens" | "model_context_window_exceeded" => {
-                Self::MaxTokens
-            }
+            name if has_word(LIMITS, name) => Self::MaxTokens,
             "stop_sequence" | "STOP_SEQUENCE" => Self::StopSequence(None),
             "tool_calls" | "tool_use" | "TOOL_CALL" | "function_call" => Self::ToolUse,
             DECLINED => Self::Declined,
@@ -219,13 +218,8 @@ impl StopReason {
 
 /// The failure behind a stop reason under which an upstream reports success.
 fn failure_message(reason: &str) -> Option<&'static str> {
-    match reason {
-        "ERROR" | "TIMEOUT" => Some("the upstream's reply failed"),
-        "MALFORMED_FUNCTION_CALL" | "UNEXPECTED_TOOL_CALL" | "TOO_MANY_TOOL_CALLS" => {
-            Some("the model called a tool in a way that the upstream could not read")
-        }
-        _ => None,
-    }
+    let mut failures = data_file::records(include_str!("../../data/failed_stops.txt"));
+    failures.find(|[reasons, _]| has_word(reasons, reason)).map(|[_, message]| message)
 }
 
 /// Whether a stop reason is a failure, for which the model is not to blame.
@@ -277,7 +271,8 @@ pub enum ChatEvent {
 
 /// Parses a whole reply of an upstream.
 pub fn parse_reply(format: WireFormat, body: &[u8]) -> ModelReply {
-    let cited = Some(body).filter(|body| Cited::is_possible(body)).and_then(|body| with_citations(format, body));
+    let is_detached = |body: &&[u8]| Cited::is_possible(body) || memchr::memmem::find(body, b"_tool_use\"").is_some();
+    let cited = Some(body).filter(is_detached).and_then(|body| with_citations(format, body));
     let body = cited.as_deref().unwrap_or(body);
     let mut reply = match format.api() {
         Some(ApiFormat::Gemini) => signed_reply(body),
@@ -291,10 +286,10 @@ pub fn parse_reply(format: WireFormat, body: &[u8]) -> ModelReply {
             reply
         }
         Some(api) => parse::reply_with_data(api, "application/json", 200, body),
-        None => serde_json::from_slice(body).map_or_else(|_| ModelReply::default(), cohere_reply),
+        None => json::parse(body).map_or_else(|_| ModelReply::default(), cohere_reply),
     };
     if cited.is_none() && Cited::is_possible(body) {
-        let pages = Cited::in_value(&serde_json::from_slice(body).unwrap_or_default()).pages;
+        let pages = Cited::in_value(&json::parse(body).unwrap_or_default()).pages;
         let value: Value = pages.iter().map(|page| page.location(format)).collect();
         let kind = unread::CITATIONS.to_owned();
         reply.blocks.extend(unread::is_filled(&value).then_some(ContentBlock::Other { kind, value }));
@@ -312,24 +307,28 @@ pub fn parse_reply(format: WireFormat, body: &[u8]) -> ModelReply {
     reply
 }
 
+/// The beginning of the ids of calls that Anthropic answers itself.
+const PROVIDER_CALL: &str = "srvtoolu_";
+
 /// Whether it is a call of a tool that the provider ran itself, or its result, by the id: no client can answer it, and no
 /// other API has such calls.
 fn is_of_provider(format: WireFormat, block: &ContentBlock) -> bool {
     let (ContentBlock::ToolUse { id, .. } | ContentBlock::ToolResult { id, .. }) = block else { return false };
     let begins = |prefixes: &[&str]| prefixes.iter().any(|prefix| id.starts_with(prefix));
     // Elsewhere, a call of the client's own may begin like one of Responses.
-    begins(&["srvtoolu_", "mcptoolu_"])
+    begins(&[PROVIDER_CALL, "mcptoolu_"])
         || format == WireFormat::OpenAiResponses && begins(&["ws_", "ci_", "fs_", "ig_", "mcp_"])
 }
 
-/// A whole reply with its citations in blocks of their own, behind those that cite, where the API says which.
+/// A whole reply of blocks with its citations in blocks of their own, behind those that cite, and with the provider's
+/// own calls marked.
 fn with_citations(format: WireFormat, body: &[u8]) -> Option<Vec<u8>> {
     let at = match format {
         WireFormat::Anthropic => "/content",
         WireFormat::Bedrock => "/output/message/content",
         _ => return None,
     };
-    let mut body: Value = serde_json::from_slice(body).ok()?;
+    let mut body: Value = json::parse(body).ok()?;
     citations::detach(body.pointer_mut(at)?);
     Some(body.to_string().into_bytes())
 }
@@ -341,7 +340,7 @@ fn declines(format: WireFormat, body: &[u8]) -> bool {
     {
         return false;
     }
-    let body: Value = serde_json::from_slice(body).unwrap_or_default();
+    let body: Value = json::parse(body).unwrap_or_default();
     let message = &body["choices"][0]["message"]["refusal"];
     let items = body["output"].as_array().into_iter().flatten();
     let mut parts = items.filter_map(|item| item["content"].as_array()).flatten();
@@ -355,7 +354,7 @@ fn signed_reply(body: &[u8]) -> ModelReply {
         ContentBlock::ToolUse { id, .. } => Some(id),
         _ => None,
     });
-    let body: Value = serde_json::from_slice(body).unwrap_or_default();
+    let body: Value = json::parse(body).unwrap_or_default();
     // Without `alt=sse` a stream is one list.
     let chunks = body.as_array().map_or(std::slice::from_ref(&body), Vec::as_slice);
     let parts = chunks.iter().filter_map(|chunk| chunk["candidates"][0]["content"]["parts"].as_array()).flatten();

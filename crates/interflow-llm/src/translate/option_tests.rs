@@ -269,3 +269,13 @@ fn a_temperature_that_bedrock_refuses_is_left_out_and_named() {
         assert_eq!((body["inferenceConfig"].get("temperature").is_none(), losses.as_str()), (!lost.is_empty(), lost));
     }
 }
+
+#[test]
+fn options_of_a_search_that_are_empty_switch_it_on_and_are_named_as_lost() {
+    for (members, lost) in
+        [(json!({ "web_search_options": {} }), "web_search_options"), (json!({ "logit_bias": {} }), "")]
+    {
+        let (_, losses) = written(WireFormat::OpenAiChat, &target(WireFormat::Anthropic, "m"), chat(members));
+        assert_eq!(losses.replace("max_tokens", "").trim_matches([',', ' ']), lost);
+    }
+}

@@ -369,7 +369,8 @@ fn is_default(name: &str, value: &Value) -> bool {
         _ => match value {
             Value::Null | Value::Bool(false) => true,
             Value::Array(list) => list.is_empty(),
-            Value::Object(members) => members.is_empty(),
+            // Empty, the options of a search switch it on.
+            Value::Object(members) => members.is_empty() && name != "web_search_options",
             _ => false,
         },
     }

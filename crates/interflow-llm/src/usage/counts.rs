@@ -68,7 +68,7 @@ fn parse_counts(usage: &Value) -> Option<CallUsage> {
     let mut names = "input_tokens output_tokens prompt_tokens completion_tokens inputTokens outputTokens total_tokens \
                      search_units seconds"
         .split(' ');
-    if names.all(|n| usage.get(n).is_none_or(Value::is_null)) {
+    if names.all(|n| member(usage, n).is_none_or(Value::is_null)) {
         return None;
     }
     let input = number(usage, &["input_tokens", "prompt_tokens", "inputTokens"]);
@@ -214,5 +214,10 @@ fn sum(list: &Value, name: &str, fits: impl Fn(&Value) -> bool) -> u64 {
 
 fn number(value: &Value, names: &[&str]) -> u64 {
     let one = |v: &Value| v.as_u64().or_else(|| v.as_f64().filter(|f| *f >= 0.0).map(|f| f as u64));
-    names.iter().find_map(|n| value.get(*n).and_then(one)).unwrap_or(0)
+    names.iter().find_map(|n| member(value, n).and_then(one)).unwrap_or(0)
+}
+
+/// A member of an object that has few: comparing all their names takes less than hashing one.
+fn member<'v>(value: &'v Value, name: &str) -> Option<&'v Value> {
+    value.as_object()?.iter().find(|(n, _)| *n == name).map(|(_, value)| value)
 }

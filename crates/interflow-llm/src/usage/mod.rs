@@ -40,7 +40,7 @@ pub fn may_hold_usage(json: &[u8]) -> bool {
 
 /// The summary in a response, or in one event of it; `None` if it is not JSON.
 pub fn summary_from_json(json: &[u8]) -> Option<ResponseSummary> {
-    serde_json::from_slice(json).ok().map(|UsageTree(value)| summary_from_value(&value))
+    interflow_codec::json::parse(json).ok().map(|UsageTree(value)| summary_from_value(&value))
 }
 
 /// Like [`summary_from_json`], for JSON that is parsed already.

@@ -108,22 +108,24 @@ impl ServerCall {
         let context = &*self.context;
         // After the recorder took its copy of the request.
         let restored = |json: String| restore_for_server(&context.server, &context.policy, &context.session, json);
-        let uri_json = |uri: &str| restored(Value::from(uri).to_string());
+        let restored_uri = |uri: &str| {
+            let json = restored(Value::from(uri).to_string());
+            serde_json::from_str::<String>(&json).map_err(|e| RpcError::server(e.to_string()))
+        };
         let (method, values) = match self.original.as_ref().unwrap_or(&self.method) {
             ClientMethod::CallTool(_, arguments) => ("tools/call", restored(arguments.clone())),
             ClientMethod::GetPrompt(_, arguments) => ("prompts/get", restored(arguments.clone())),
-            ClientMethod::ReadResource(uri) => ("resources/read", uri_json(uri)),
+            ClientMethod::ReadResource(uri) => ("resources/read", Value::from(restored_uri(uri)?).to_string()),
             ClientMethod::Task(method, _) => (method.as_str(), Value::from(self.name.as_str()).to_string()),
-            ClientMethod::Subscribe(uri) => return self.subscribe(&uri_json(uri)).await.map(Answer::Result),
-            ClientMethod::Unsubscribe(uri) => return self.unsubscribe(&uri_json(uri)).await.map(Answer::Result),
+            ClientMethod::Subscribe(uri) => return self.subscribe(&restored_uri(uri)?).await.map(Answer::Result),
+            ClientMethod::Unsubscribe(uri) => return self.unsubscribe(&restored_uri(uri)?).await.map(Answer::Result),
             ClientMethod::Complete(CompletionRef::Prompt(_), values) => {
                 // By its name at the server.
                 let reference = CompletionRef::Prompt(self.name.clone());
                 return self.complete(&reference, &restored(values.clone())).await.map(Answer::Result);
             }
             ClientMethod::Complete(CompletionRef::Resource(uri), values) => {
-                let uri = serde_json::from_str(&uri_json(uri)).map_err(|e| RpcError::server(e.to_string()))?;
-                let reference = CompletionRef::Resource(uri);
+                let reference = CompletionRef::Resource(restored_uri(uri)?);
                 return self.complete(&reference, &restored(values.clone())).await.map(Answer::Result);
             }
             _ => return Err(RpcError::server("not a request that a server answers")),
@@ -219,43 +221,41 @@ impl ServerCall {
         context.server.request(&context.session, "completion/complete", &params, None).await
     }
 
-    /// Asks the server to tell of changes to a resource. `sent` is its URI as JSON.
-    async fn subscribe(&self, sent: &str) -> Result<String, RpcError> {
+    /// Asks the server to tell of changes to a resource.
+    async fn subscribe(&self, uri: &str) -> Result<String, RpcError> {
         let context = &*self.context;
         let hello = context.server.hello(&context.session).await?;
         if !hello.has_subscriptions() {
             return Err(self.unsupported("has no subscriptions to resources"));
         }
-        let plain: String = serde_json::from_str(sent).map_err(|e| RpcError::server(e.to_string()))?;
         // The client is told of the one that is recorded, in which its own values are restored.
         let ClientMethod::Subscribe(client_uri) = &self.method else {
             return Err(RpcError::server("not a subscription"));
         };
         // Before the server may tell of the first change.
-        context.session.subscriptions.add(&context.server.name, &plain, client_uri)?;
-        let params = format!(r#"{{"uri":{sent}}}"#);
+        context.session.subscriptions.add(&context.server.name, uri, client_uri)?;
+        let params = json!({ "uri": uri }).to_string();
         let done = match hello.is_stateless() {
             true => context.server.renew_subscriptions(&context.session).await,
             false => context.server.request(&context.session, "resources/subscribe", &params, None).await.map(drop),
         };
         if done.is_err() {
-            context.session.subscriptions.remove(&context.server.name, &plain);
+            context.session.subscriptions.remove(&context.server.name, uri);
         }
         done.map(|_| "{}".to_owned())
     }
 
-    async fn unsubscribe(&self, sent: &str) -> Result<String, RpcError> {
-        let plain: String = serde_json::from_str(sent).map_err(|e| RpcError::server(e.to_string()))?;
+    async fn unsubscribe(&self, uri: &str) -> Result<String, RpcError> {
         let context = &*self.context;
-        context.session.subscriptions.remove(&context.server.name, &plain);
+        context.session.subscriptions.remove(&context.server.name, uri);
         // A process that sessions share goes on to tell of it.
-        if context.service.sessions.is_subscribed_elsewhere(&context.session, &context.server.name, &plain) {
+        if context.service.sessions.is_subscribed_elsewhere(&context.session, &context.server.name, uri) {
             return Ok("{}".to_owned());
         }
         if context.server.hello(&context.session).await?.is_stateless() {
             return context.server.renew_subscriptions(&context.session).await.map(|()| "{}".to_owned());
         }
-        let params = format!(r#"{{"uri":{sent}}}"#);
+        let params = json!({ "uri": uri }).to_string();
         let done = context.server.request(&context.session, "resources/unsubscribe", &params, None).await;
         done.map(|_| "{}".to_owned())
     }

@@ -1,5 +1,6 @@
 //! Messages of clients, and what of them is recorded and sent on: only members that are known are.
 
+use interflow_codec::json::whole_pairs;
 use serde_json::{Value, json};
 
 use super::client_capabilities::{ClientCapabilities, ClientRequestKind, TASKS_EXTENSION};
@@ -135,6 +136,7 @@ impl ClientMessage {
     /// # Errors
     /// The message is invalid.
     pub fn parse(raw: &str, fields: &RoutingFields) -> Result<Self, InvalidMessage> {
+        let raw = &*whole_pairs(raw);
         let message: Value = serde_json::from_str(raw)
             .map_err(|e| (Value::Null, RpcError::new(PARSE_ERROR, format!("the body is invalid JSON: {e}"))))?;
         let invalid = |id: Value, why: &str| (id, RpcError::new(INVALID_REQUEST, why));
@@ -342,6 +344,14 @@ mod tests {
         let recorded =
             r#"{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{"name":"s__t","arguments":{"n":1.50}}}"#;
         assert_eq!(message.to_json(), recorded);
+    }
+
+    #[test]
+    fn half_of_an_emoji_in_a_call_is_a_replacement_character() {
+        let raw = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"s__t","arguments":{"text":"cut \uD83E"}}}"#;
+        let message = ClientMessage::parse(raw, &RoutingFields::default()).unwrap();
+        let ClientMessage::Request(request) = &message else { panic!("a request") };
+        assert_eq!(request.method, ClientMethod::CallTool("s__t".into(), r#"{"text":"cut \ufffd"}"#.into()));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use interflow_codec::json::{JsonReader, JsonToken};
+use interflow_codec::json::{JsonReader, JsonToken, children, whole_pairs};
 use interflow_redact::decode_lossy;
 use interflow_types::is_terminal_control;
 use serde_json::{Value, json};
@@ -112,6 +112,7 @@ impl ServerMessage {
     /// # Errors
     /// The text is not JSON.
     pub fn parse(raw: &str) -> Result<Self, String> {
+        let raw = &*whole_pairs(raw);
         let mut value: Value = serde_json::from_str(raw).map_err(|e| format!("it sent invalid JSON: {e}"))?;
         let id = value.get("id").filter(|id| !id.is_null()).cloned();
         let method = value.get("method").and_then(Value::as_str).map(str::to_owned);
@@ -164,35 +165,12 @@ pub(crate) fn response_id(text: &str) -> Option<u64> {
 
 /// The members of an object: their names, and their values as they are written.
 pub(crate) fn members(json: &str) -> Vec<(String, &str)> {
-    let (mut members, mut reader) = (Vec::new(), JsonReader::new(json.as_bytes()));
-    let Ok(Some(JsonToken::Object(_))) = reader.next_token() else { return members };
-    let (mut depth, mut name, mut start) = (1_usize, String::new(), 0);
-    while let Ok(Some(token)) = reader.next_token() {
-        let value = match token {
-            JsonToken::Name(range) if depth == 1 => {
-                name = json.get(range).map(|raw| decode_lossy(raw).0.into_owned()).unwrap_or_default();
-                None
-            }
-            JsonToken::Object(at) | JsonToken::Array(at) => {
-                if depth == 1 {
-                    start = at;
-                }
-                depth += 1;
-                None
-            }
-            JsonToken::End(end) => {
-                depth -= 1;
-                (depth == 1).then_some(start..end)
-            }
-            JsonToken::Text(range) if depth == 1 => Some(range.start - 1..range.end + 1),
-            JsonToken::Scalar(range) if depth == 1 => Some(range),
-            JsonToken::Name(_) | JsonToken::Text(_) | JsonToken::Scalar(_) => None,
-        };
-        members.extend(value.and_then(|range| Some((std::mem::take(&mut name), json.get(range)?))));
-        if depth == 0 {
-            break;
-        }
-    }
+    let mut members = Vec::new();
+    // Those before an error are there.
+    let _ = children(json.as_bytes(), 0..json.len(), |name, value| {
+        let name = name.and_then(|name| Some(decode_lossy(json.get(name)?).0.into_owned()));
+        members.extend(name.zip(json.get(value)));
+    });
     members
 }
 
@@ -221,21 +199,55 @@ pub(crate) fn merged(first: &str, second: &str) -> String {
     object(all.iter().map(|(name, value)| (name, &**value)))
 }
 
-/// Bound on the arguments that a person is shown.
+/// Bound on the arguments that a person is shown, in characters.
 const MAX_SHOWN_ARGUMENTS: usize = 2_000;
 
-/// The beginning of a JSON value: without white space that would push the rest out of sight, and with marks that reorder
-/// text as escapes.
+/// How much of each text is shown if the whole is too long, in characters: the first that is short enough.
+const SHOWN_OF_TEXTS: [usize; 3] = [400, 100, 20];
+
+/// A JSON value for a person who decides on it: without white space that would push the rest out of sight, and with
+/// marks that reorder text as escapes. If it is too long, texts are shown without their middle, so that every member is
+/// seen; where even that is not enough, it begins with how much is not shown.
 pub(crate) fn shown_arguments(json: &str) -> String {
     let text = json.split_whitespace().collect::<Vec<_>>().join(" ");
-    let (mut chars, mut beginning) = (text.chars(), String::new());
-    for c in chars.by_ref().take(MAX_SHOWN_ARGUMENTS) {
-        match is_terminal_control(c) {
-            true => beginning += &format!("\\u{:04x}", u32::from(c)),
-            false => beginning.push(c),
+    let hidden = |text: &str| text.chars().count().saturating_sub(MAX_SHOWN_ARGUMENTS);
+    let mut shown = text.clone();
+    for most in SHOWN_OF_TEXTS {
+        if hidden(&shown) > 0 {
+            shown = with_short_texts(&text, most);
         }
     }
-    beginning + if chars.next().is_some() { "…" } else { "" }
+    let hidden = hidden(&shown);
+    let mut out = if hidden > 0 { format!("({hidden} more characters are not shown) ") } else { String::new() };
+    for c in shown.chars().take(MAX_SHOWN_ARGUMENTS) {
+        match is_terminal_control(c) {
+            true => out += &format!("\\u{:04x}", u32::from(c)),
+            false => out.push(c),
+        }
+    }
+    out
+}
+
+/// A JSON value whose long names, texts and numbers lack their middle.
+fn with_short_texts(json: &str, most: usize) -> String {
+    let (mut out, mut at, mut reader) = (String::new(), 0, JsonReader::new(json.as_bytes()));
+    while let Ok(Some(token)) = reader.next_token() {
+        if let JsonToken::Name(range) | JsonToken::Text(range) | JsonToken::Scalar(range) = token {
+            out += json.get(at..range.start).unwrap_or_default();
+            at = range.end;
+            let text = json.get(range).unwrap_or_default();
+            let length = text.chars().count();
+            let first: String = text.chars().take(most / 2).collect();
+            let last: String = text.chars().skip(length.saturating_sub(most / 2)).collect();
+            // The quote of an escape would seem to end the text.
+            let last = last.trim_start_matches('"');
+            out += &match length.saturating_sub(most) {
+                0..=40 => text.into(),
+                hidden => format!("{first}… {hidden} characters not shown …{last}"),
+            };
+        }
+    }
+    out + json.get(at..).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -246,7 +258,32 @@ mod tests {
     fn arguments_are_shown_as_they_are_sent() {
         let padded = format!("{{{}\"path\":\"a\u{202e}b\"}}", " ".repeat(3_000));
         assert_eq!(shown_arguments(&padded), r#"{ "path":"a\u202eb"}"#);
-        assert!(shown_arguments(&"x".repeat(2_001)).ends_with("x…"));
+        let uri = "x".repeat(2_001);
+        assert_eq!(shown_arguments(&uri), format!("(1 more characters are not shown) {}", &uri[1..]));
+    }
+
+    #[test]
+    fn no_long_text_or_name_or_number_hides_another_member_from_who_decides() {
+        for long in [
+            format!(r#""text":"{}""#, "a".repeat(2_000)),
+            format!(r#""{}":1"#, "é".repeat(2_000)),
+            format!(r#""n":{}"#, "1".repeat(50_000)),
+            format!(r#""text":"{}\",\"path\":\"/safe""#, r#"\""#.repeat(5_000)),
+            (0..15).map(|i| format!(r#""{i}":"{}""#, "a".repeat(300))).collect::<Vec<_>>().join(","),
+        ] {
+            let shown = shown_arguments(&format!(r#"{{{long},"path":"/prod/all"}}"#));
+            assert!(shown.ends_with(r#","path":"/prod/all"}"#) && shown.chars().count() <= 2_000, "{shown}");
+            assert!(shown.contains(" characters not shown …"), "{shown}");
+        }
+        let many = format!(r#"{{"list":[{}],"path":"/prod/all"}}"#, ["0"; 2_000].join(","));
+        assert!(shown_arguments(&many).starts_with("(2029 more characters are not shown) {\"list\":[0,"));
+    }
+
+    #[test]
+    fn half_of_an_emoji_in_a_response_is_a_replacement_character() {
+        let raw = r#"{"jsonrpc":"2.0","id":7,"result":{"text":"cut \ud83e","n":1.50}}"#;
+        let Ok(ServerMessage::Response(7, result)) = ServerMessage::parse(raw) else { panic!("a response") };
+        assert_eq!(result.unwrap(), r#"{"text":"cut \ufffd","n":1.50}"#);
     }
 
     #[test]

@@ -23,6 +23,7 @@ use super::access_tokens::{AuthorizedClient, SharedUserToken};
 use super::event_sink::{EventSink, Listeners, ServerEvent, own_answer};
 use super::resumption::Resumption;
 use super::server_hello::{ServerHello, UpstreamClient, initialize_params};
+use super::server_secrets::{SecretMask, ServerSecrets};
 use super::server_url::parse_url;
 use crate::config::{McpClientCredentials, McpGrant};
 use crate::grants::granted_client::AccountClient;
@@ -57,6 +58,7 @@ struct HttpServerParts {
     headers: Headers,
     max_message: usize,
     access: Access,
+    mask: SecretMask,
     next_id: AtomicU64,
     /// It was found to have sessions, so that it is not asked again.
     has_sessions: AtomicBool,
@@ -204,17 +206,17 @@ impl HttpServer {
     pub fn new(
         name: &str,
         url: &str,
-        (oauth, secret): (Option<&McpClientCredentials>, &str),
-        headers: &BTreeMap<String, String>,
+        oauth: Option<&McpClientCredentials>,
+        secrets: &ServerSecrets,
         max_message: usize,
         grants: &Arc<Grants>,
     ) -> Result<Self, String> {
         let url = parse_url(url).map_err(|why| format!("url: {why}"))?;
         let mut fields = Headers::new();
-        for (field, value) in headers {
+        for (field, value) in &secrets.values {
             fields.append(field, value).map_err(|_| format!("headers.{field}: invalid HTTP header field"))?;
         }
-        let access = match oauth.map(|oauth| (oauth, oauth.auth().credential(secret.to_owned()))) {
+        let access = match oauth.map(|oauth| (oauth, oauth.auth().credential(secrets.oauth.clone()))) {
             None => Access::Fields(Arc::clone(&grants.http)),
             Some((oauth, credential)) if oauth.grant == McpGrant::AuthorizationCode => {
                 Access::Accounts(AccountClient::new(AccountServer::new(grants, name, url.clone(), oauth, credential?)?))
@@ -228,7 +230,8 @@ impl HttpServer {
         tracing::debug!("MCP server {name} at {}", mask_url(&url.to_string()));
         let next_id = AtomicU64::new(1);
         let has_sessions = AtomicBool::new(false);
-        let parts = HttpServerParts { url, headers: fields, max_message, access, next_id, has_sessions };
+        let mask = secrets.mask();
+        let parts = HttpServerParts { url, headers: fields, max_message, access, mask, next_id, has_sessions };
         Ok(Self(Arc::new(parts), UpstreamUser::default()))
     }
 
@@ -463,7 +466,7 @@ impl HttpServer {
             _ => {
                 // Some servers explain themselves by a JSON-RPC error.
                 let text = self.read_text(body).await.unwrap_or_default();
-                let value: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+                let value: serde_json::Value = interflow_codec::json::parse(text.as_bytes()).unwrap_or_default();
                 match value["error"]["message"].is_string() {
                     true => server_error(&value["error"]),
                     false => RpcError::server(format!("status {status}")),
@@ -478,7 +481,8 @@ impl HttpServer {
             Err(CollectError::TooLarge(_)) => return Err(self.too_large()),
             Err(CollectError::Broken(e)) => return Err(RpcError::server(e.to_string())),
         };
-        String::from_utf8(bytes.into()).map_err(|_| RpcError::server("its response is not UTF-8"))
+        let text = std::str::from_utf8(&bytes).map_err(|_| RpcError::server("its response is not UTF-8"))?;
+        Ok(self.0.mask.masked(text).into_owned())
     }
 
     fn too_large(&self) -> RpcError {
@@ -521,7 +525,7 @@ impl HttpServer {
             while let Some(event) = events.next_event().map_err(|_| self.too_large())? {
                 resumption.note(event.id.as_ref(), event.retry);
                 let Some(text) = event.data.filter(|text| !text.is_empty()) else { continue };
-                match ServerMessage::parse(&text) {
+                match ServerMessage::parse(&self.0.mask.masked(&text)) {
                     Err(_) if id.is_none() => {}
                     Err(why) => {
                         // It may be the response, which would not be sent again.

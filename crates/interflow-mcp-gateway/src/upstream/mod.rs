@@ -7,5 +7,6 @@ pub(crate) mod known_capabilities;
 mod resumption;
 pub(crate) mod server;
 pub(crate) mod server_hello;
+pub(crate) mod server_secrets;
 pub(crate) mod server_url;
 pub(crate) mod stdio;

@@ -1,6 +1,5 @@
 //! A server of the configuration, with its connection.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use interflow_limits::MCP_SEPARATOR;
@@ -8,6 +7,7 @@ use interflow_redact::{RedactMode, ValuePolicy};
 
 use super::http::HttpServer;
 use super::known_capabilities::KnownCapabilities;
+use super::server_secrets::ServerSecrets;
 use super::stdio::{StdioRuntime, StdioServer};
 use crate::config::{ArgumentMode, McpServerConfig};
 use crate::grants::{AccountServer, Grants};
@@ -22,30 +22,6 @@ pub(crate) struct McpServer {
     max_message: usize,
     pub transport: ServerTransport,
     pub known: KnownCapabilities,
-}
-
-/// The secrets of a server, without references.
-#[derive(PartialEq, Eq)]
-pub(crate) struct ServerSecrets {
-    /// The values of header fields or environment variables.
-    values: BTreeMap<String, String>,
-    /// The client secret or private key for access tokens; empty if it has none.
-    oauth: String,
-}
-
-impl ServerSecrets {
-    /// # Errors
-    /// A reference cannot be resolved; the message begins with its key.
-    pub fn resolve(config: &McpServerConfig) -> Result<Self, String> {
-        let (values, member) = if config.url.is_some() { (&config.headers, "headers") } else { (&config.env, "env") };
-        let values = values.iter().map(|(name, value)| {
-            let value = interflow_files::resolve_secret_ref(value);
-            value.map(|value| (name.clone(), value)).map_err(|e| format!("{member}.{name}: {e}"))
-        });
-        let values = values.collect::<Result<_, _>>()?;
-        let oauth = config.oauth.as_ref().map_or(Ok(String::new()), |oauth| oauth.auth().resolve());
-        Ok(Self { values, oauth: oauth? })
-    }
 }
 
 pub(crate) enum ServerTransport {
@@ -66,12 +42,12 @@ impl McpServer {
     ) -> Result<Self, String> {
         let transport = match (&config.url, &config.command) {
             (Some(url), None) => {
-                let oauth = (config.oauth.as_ref(), secrets.oauth.as_str());
-                ServerTransport::Http(HttpServer::new(&name, url, oauth, &secrets.values, max_message, grants)?)
+                let oauth = config.oauth.as_ref();
+                ServerTransport::Http(HttpServer::new(&name, url, oauth, &secrets, max_message, grants)?)
             }
             (None, Some(command)) => {
                 let runtime = Arc::clone(runtime);
-                let server = StdioServer::new(&name, command, config, &secrets.values, max_message, runtime);
+                let server = StdioServer::new(&name, command, config, &secrets, max_message, runtime);
                 ServerTransport::Stdio(Arc::new(server))
             }
             _ => return Err("url: a server has either `url` or `command`".into()),

@@ -1,7 +1,7 @@
 //! Servers over standard streams: a process that all sessions share, or one for each, started with the first request and
 //! started again with growing pauses if it ends.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -16,6 +16,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::event_sink::{EventSink, Listeners, own_answer};
 use super::http::DISCOVERY_WAIT;
 use super::server_hello::{ServerHello, UpstreamClient, initialize_params};
+use super::server_secrets::{SecretMask, ServerSecrets};
 use crate::config::McpServerConfig;
 use crate::protocol::client_message::DISCOVER;
 use crate::protocol::jsonrpc::{self, RpcError, ServerMessage, response_id};
@@ -85,6 +86,7 @@ pub(crate) struct StdioServer {
 struct StdioParts {
     name: Arc<str>,
     process: Arc<ProcessSpec>,
+    mask: SecretMask,
     /// The client of its session; `None` if several sessions share it.
     client: Option<UpstreamClient>,
     listeners: Arc<Listeners>,
@@ -110,21 +112,21 @@ impl StdioServer {
         name: &Arc<str>,
         program: &str,
         config: &McpServerConfig,
-        env: &BTreeMap<String, String>,
+        secrets: &ServerSecrets,
         max_message: usize,
         runtime: Arc<StdioRuntime>,
     ) -> Self {
         let process = ProcessSpec {
             program: program.to_owned(),
             args: config.args.clone(),
-            env: env.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
+            env: secrets.values.clone().into_iter().collect(),
             directory: config.directory.clone(),
             max_line: max_message,
             errors: ErrorOutput::Collect,
         };
         let (name, process) = (Arc::clone(name), Arc::new(process));
         let (listeners, has_sessions, state) = Default::default();
-        let parts = StdioParts { name, process, client: None, listeners, has_sessions };
+        let parts = StdioParts { name, process, mask: secrets.mask(), client: None, listeners, has_sessions };
         Self { parts, runtime, state }
     }
 
@@ -269,8 +271,8 @@ impl StdioLink {
         let (outgoing, queued) = mpsc::channel(MAX_QUEUED);
         let link = Self { outgoing, pending: Arc::default(), next_id: Arc::new(AtomicU64::new(1)) };
         let (pending, answers) = (Arc::clone(&link.pending), link.outgoing.downgrade());
-        let (name, listeners) = (Arc::clone(&parts.name), Arc::clone(&parts.listeners));
-        let incoming = Incoming { name, pending, answers, listeners, is_shared: parts.client.is_none() };
+        let StdioParts { name, mask, listeners, client, .. } = parts.clone();
+        let incoming = Incoming { name, mask, pending, answers, listeners, is_shared: client.is_none() };
         tokio::spawn(supervise(incoming, process, queued));
         Ok(link)
     }
@@ -379,7 +381,8 @@ async fn supervise(incoming: Incoming, process: LineProcess, queued: mpsc::Recei
             tokio::time::timeout(END_GRACE, reading).await.unwrap_or_default()
         }
     };
-    let reason = exit.reason(why).await;
+    let mut reason = exit.reason(why).await;
+    reason.errors = incoming.mask.masked(&reason.errors).into_owned();
     end.0.lock().ended.get_or_insert((reason, Instant::now()));
 }
 
@@ -394,6 +397,7 @@ async fn write_queued(mut input: LineWriter<ChildStdin>, mut queued: mpsc::Recei
 /// Where the lines of a process go to.
 struct Incoming {
     name: Arc<str>,
+    mask: SecretMask,
     pending: Arc<Mutex<PendingReplies>>,
     answers: mpsc::WeakSender<String>,
     listeners: Arc<Listeners>,
@@ -405,7 +409,7 @@ impl Incoming {
     fn handle_line(&self, line: &[u8]) {
         let name = &self.name;
         let text = std::str::from_utf8(line).map_err(|_| "it sent a message that is not UTF-8".to_owned());
-        match text.and_then(ServerMessage::parse) {
+        match text.and_then(|text| ServerMessage::parse(&self.mask.masked(text))) {
             Ok(ServerMessage::Response(id, result)) => {
                 if let Some(waiting) = self.pending.lock().waiting.remove(&id) {
                     let _ = waiting.reply.send(result);

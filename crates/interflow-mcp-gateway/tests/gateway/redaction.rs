@@ -211,3 +211,24 @@ async fn errors_of_lists_are_redacted_as_those_of_calls_are() {
         assert!(!recorded.contains(OTHER_MAIL) && !recorded.contains(MAIL), "{recorded}");
     }
 }
+
+#[tokio::test]
+async fn secrets_that_a_server_repeats_do_not_reach_the_client() {
+    let (origin, log) = (over_http(100).await, Log::create());
+    let ended = "[mcp.server.ended]\ncommand = '/bin/sh'\nargs = ['-c', 'echo \"no $API_KEY\" >&2; exit 3']\n\
+                 env = { API_KEY = 'key-of-the-process' }\n";
+    let local =
+        over_stdio("local", &log.path, "results = 'off'").replace("env = {", "env = { API_KEY = 'local-secret',");
+    let config = format!("{}{local}{ended}", web(&origin, "results = 'off'"));
+    let gate = Gate::of_client("/mcp", &config, json!({})).await;
+    let mut said = gate.call_error("ended__x", json!({})).await;
+    assert!(said.contains("no ******************"), "{said}");
+    for secret in ["upstream-secret", "local-secret"] {
+        // As JSON, in a stream, and as a line.
+        for tool in ["web__echo", "web__steps", "local__echo"] {
+            said += &gate.call(tool, json!({ "a": secret })).await;
+        }
+    }
+    assert_eq!(said.matches("upstream-secret").count(), 1, "the process does not know it: {said}");
+    assert_eq!(said.matches("local-secret").count(), 2, "{said}");
+}

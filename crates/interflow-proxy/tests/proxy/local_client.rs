@@ -77,7 +77,7 @@ async fn components_can_send_requests_when_the_first_connection_is_accepted() {
             }
         };
         let mut waiting: Vec<_> = (0..200).map(ask).collect();
-        waiting.iter_mut().map(|io| status(io)).filter(|status| status != "HTTP/1.1 200").collect::<Vec<_>>()
+        waiting.iter_mut().map(status).filter(|status| status != "HTTP/1.1 200").collect::<Vec<_>>()
     });
     let local = LocalClient::default();
     let mount = Arc::new(Asks(local.clone(), origin.authority()));

@@ -6,17 +6,18 @@ use crate::detect::check_digits::{self, any};
 use crate::lexicon::topic;
 
 /// One format. The first row that fits decides.
-struct IdFormat {
-    kind: Kind,
-    /// `L` for a letter, `D` for a digit, `?` for either.
-    patterns: &'static [&'static str],
+struct IdFormat(
+    Kind,
+    /// Patterns: `L` for a letter, `D` for a digit, `?` for either.
+    &'static [&'static str],
     /// Check digits, letters of a register, plausible dates: of the identifier in capitals.
-    check: fn(&[u8]) -> bool,
-    cue: IdCue,
-    high: u8,
+    fn(&[u8]) -> bool,
+    IdCue,
+    /// Confidence with the cue.
+    u8,
     /// Confidence without it; 0 is not reported.
-    low: u8,
-}
+    u8,
+);
 
 /// What is expected near an identifier for its higher confidence.
 enum IdCue {
@@ -41,51 +42,40 @@ impl IdCue {
     }
 }
 
-const fn row(
-    kind: Kind,
-    patterns: &'static [&'static str],
-    check: fn(&[u8]) -> bool,
-    cue: IdCue,
-    high: u8,
-    low: u8,
-) -> IdFormat {
-    IdFormat { kind, patterns, check, cue, high, low }
-}
-
 use IdCue::{CloseTopic, None as NoCue, Topic, Words};
 
 #[rustfmt::skip]
 const FORMATS: &[IdFormat] = &[
-    row(Kind::CodiceFiscale, &["LLLLLLDDLDDLDDDL"], codice_fiscale, NoCue, 95, 95),
-    row(Kind::Curp, &["LLLLDDDDDDLLLLLL?D"], |id| matches!(id[10], b'H' | b'M' | b'X'), NoCue, 92, 92),
-    row(Kind::Rfc, RFC_PATTERNS, any, Words(&["rfc"]), 90, 0),
-    row(Kind::Nir, &["DDDDDDLDDDDDDDD"], check_digits::nir, NoCue, 90, 90),
-    row(Kind::Dni, &["DDDDDDDDL"], check_digits::mod23_letter, Words(&["dni", "nif"]), 95, 70),
-    row(Kind::Nie, &["LDDDDDDDL"], check_digits::mod23_letter, NoCue, 85, 85),
-    row(Kind::Nric, &["LDDDDDDDL"], nric, NoCue, 85, 85),
-    row(Kind::Nino, &["LLDDDDDDL"], nino, Words(&["insurance", "nino", "ni", "national"]), 95, 70),
-    row(Kind::InPan, &["LLLLLDDDDL"], indian_pan, Words(&["pan", "tax"]), 95, 65),
-    row(Kind::Gstin, &["DDLLLLLDDDDL???"], |id| id[13] == b'Z', NoCue, 90, 90),
-    row(Kind::Gstin, &["DDLLLLLDDDDL???"], any, Words(&["gst", "gstin"]), 90, 0),
-    row(Kind::Personalausweis, &["?????????", "??????????"], check_digits::german_id_card,
+    IdFormat(Kind::CodiceFiscale, &["LLLLLLDDLDDLDDDL"], codice_fiscale, NoCue, 95, 95),
+    IdFormat(Kind::Curp, &["LLLLDDDDDDLLLLLL?D"], |id| matches!(id[10], b'H' | b'M' | b'X'), NoCue, 92, 92),
+    IdFormat(Kind::Rfc, RFC_PATTERNS, any, Words(&["rfc"]), 90, 0),
+    IdFormat(Kind::Nir, &["DDDDDDLDDDDDDDD"], check_digits::nir, NoCue, 90, 90),
+    IdFormat(Kind::Dni, &["DDDDDDDDL"], check_digits::mod23_letter, Words(&["dni", "nif"]), 95, 70),
+    IdFormat(Kind::Nie, &["LDDDDDDDL"], check_digits::mod23_letter, NoCue, 85, 85),
+    IdFormat(Kind::Nric, &["LDDDDDDDL"], nric, NoCue, 85, 85),
+    IdFormat(Kind::Nino, &["LLDDDDDDL"], nino, Words(&["insurance", "nino", "ni", "national"]), 95, 70),
+    IdFormat(Kind::InPan, &["LLLLLDDDDL"], indian_pan, Words(&["pan", "tax"]), 95, 65),
+    IdFormat(Kind::Gstin, &["DDLLLLLDDDDL???"], |id| id[13] == b'Z', NoCue, 90, 90),
+    IdFormat(Kind::Gstin, &["DDLLLLLDDDDL???"], any, Words(&["gst", "gstin"]), 90, 0),
+    IdFormat(Kind::Personalausweis, &["?????????", "??????????"], check_digits::german_id_card,
         Words(&["personalausweis", "ausweis", "ausweisnummer", "ausweisnr"]), 90, 0),
-    row(Kind::HealthInsurance, &["LDDDDDDDDD"], german_health_card, Topic(topic::HEALTH), 92, 60),
-    row(Kind::SocialInsurance, &["DDDDDDDDLDDD"], german_pension_number, NoCue, 85, 85),
-    row(Kind::DriversLicense, &["?????DDDDDD???LL"], british_driving_licence, NoCue, 85, 85),
-    row(Kind::LicensePlate, &["LLDDLLDDDD", "LLDDLDDDD"], indian_plate, Topic(topic::PLATE | topic::VEHICLE), 90, 60),
-    row(Kind::InVoter, &["LLLDDDDDDD"], any, Words(&["voter", "epic"]), 85, 0),
-    row(Kind::Pps, &["DDDDDDDL", "DDDDDDDLL"], pps, Words(&["pps", "ppsn"]), 95, 45),
-    row(Kind::Dea, &["LLDDDDDDD"], dea, Words(&["dea", "prescriber", "license", "registration"]), 95, 60),
-    row(Kind::CnId, &["DDDDDDDDDDDDDDDDDL"], |id| id[17] == b'X' && cn_id(id), NoCue, 85, 85),
-    row(Kind::Hetu, &["DDDDDDLDDDL", "DDDDDDLDDDD"], hetu, NoCue, 80, 80),
-    row(Kind::Mbi, &["???????????"], mbi, Topic(topic::HEALTH), 92, 55),
-    row(Kind::Vin, &["?????????????????"], vin, Topic(topic::VEHICLE), 97, 80),
+    IdFormat(Kind::HealthInsurance, &["LDDDDDDDDD"], german_health_card, Topic(topic::HEALTH), 92, 60),
+    IdFormat(Kind::SocialInsurance, &["DDDDDDDDLDDD"], german_pension_number, NoCue, 85, 85),
+    IdFormat(Kind::DriversLicense, &["?????DDDDDD???LL"], british_driving_licence, NoCue, 85, 85),
+    IdFormat(Kind::LicensePlate, &["LLDDLLDDDD", "LLDDLDDDD"], indian_plate, Topic(topic::PLATE | topic::VEHICLE), 90, 60),
+    IdFormat(Kind::InVoter, &["LLLDDDDDDD"], any, Words(&["voter", "epic"]), 85, 0),
+    IdFormat(Kind::Pps, &["DDDDDDDL", "DDDDDDDLL"], pps, Words(&["pps", "ppsn"]), 95, 45),
+    IdFormat(Kind::Dea, &["LLDDDDDDD"], dea, Words(&["dea", "prescriber", "license", "registration"]), 95, 60),
+    IdFormat(Kind::CnId, &["DDDDDDDDDDDDDDDDDL"], |id| id[17] == b'X' && cn_id(id), NoCue, 85, 85),
+    IdFormat(Kind::Hetu, &["DDDDDDLDDDL", "DDDDDDLDDDD"], hetu, NoCue, 80, 80),
+    IdFormat(Kind::Mbi, &["???????????"], mbi, Topic(topic::HEALTH), 92, 55),
+    IdFormat(Kind::Vin, &["?????????????????"], vin, Topic(topic::VEHICLE), 97, 80),
     // Only North America requires the check digit; elsewhere the words around decide.
-    row(Kind::Vin, &["?????????????????"], |id| !id.iter().any(|b| matches!(b, b'I' | b'O' | b'Q')),
+    IdFormat(Kind::Vin, &["?????????????????"], |id| !id.iter().any(|b| matches!(b, b'I' | b'O' | b'Q')),
         CloseTopic(topic::VEHICLE), 65, 0),
-    row(Kind::Bic, &["LLLLLL??", "LLLLLL?????"], any, Words(&["bic", "swift"]), 85, 0),
-    row(Kind::TrackingNumber, &["D?????????????????"], |id| id.starts_with(b"1Z"), NoCue, 90, 90),
-    row(Kind::TrackingNumber, &["LLDDDDDDDDDLL"], any, NoCue, 70, 70),
+    IdFormat(Kind::Bic, &["LLLLLL??", "LLLLLL?????"], any, Words(&["bic", "swift"]), 85, 0),
+    IdFormat(Kind::TrackingNumber, &["D?????????????????"], |id| id.starts_with(b"1Z"), NoCue, 90, 90),
+    IdFormat(Kind::TrackingNumber, &["LLDDDDDDDDDLL"], any, NoCue, 70, 70),
 ];
 
 /// Mexico: three letters for companies, four for persons, a date, and the characters that occur at the end.
@@ -108,8 +98,8 @@ pub(super) fn identify(scan: &ScanState<'_>, i: usize, upper: &[u8]) -> Option<(
     }
     FORMATS
         .iter()
-        .filter(|f| f.patterns.iter().any(|p| has_pattern(upper, p)) && (f.check)(upper))
-        .map(|f| (f.kind, if f.high == f.low || f.cue.is_near(scan, i) { f.high } else { f.low }))
+        .filter(|IdFormat(_, patterns, check, ..)| patterns.iter().any(|p| has_pattern(upper, p)) && check(upper))
+        .map(|IdFormat(kind, _, _, cue, high, low)| (*kind, if cue.is_near(scan, i) { *high } else { *low }))
         .find(|(_, confidence)| *confidence > 0)
 }
 
@@ -259,10 +249,10 @@ mod tests {
 
     #[test]
     fn every_row_can_be_reached_and_reports_something() {
-        for format in FORMATS {
-            assert!(format.high >= format.low && format.high > 0, "{}", format.kind);
-            let certain = matches!(format.cue, IdCue::None);
-            assert_eq!(certain, format.high == format.low, "{}: a cue that changes nothing", format.kind);
+        for IdFormat(kind, _, _, cue, high, low) in FORMATS {
+            assert!(high >= low && *high > 0, "{kind}");
+            let certain = matches!(cue, IdCue::None);
+            assert_eq!(certain, high == low, "{kind}: a cue that changes nothing");
         }
     }
 

@@ -1,7 +1,6 @@
 //! `interflow fleet`: the settings that replicas share, and their revisions.
 
 use clap::Subcommand;
-use interflow_admin::settings::SettingsDiffKind;
 use interflow_fleet::{PostgresSettings, shared_url};
 use interflow_host::data_dir::DataDir;
 use interflow_net::ca::machine_name;
@@ -90,13 +89,7 @@ pub fn run(command: &FleetCommand, config: &InterflowConfig, home: &DataDir) -> 
                 let (to, after) = text_of(&store, *name, *to).await?;
                 print(&format!("--- {0} revision {from}\n+++ {0} revision {to}\n", name.as_str()));
                 for line in diff_texts(&before, &after) {
-                    let mark = match line.kind {
-                        SettingsDiffKind::Same => " ",
-                        SettingsDiffKind::Removed => "-",
-                        SettingsDiffKind::Added => "+",
-                        SettingsDiffKind::Gap => "…",
-                    };
-                    print(&format!("{mark}{}\n", line.text));
+                    print(&format!("{}{}\n", line.kind.as_str(), line.text));
                 }
                 Ok(())
             }

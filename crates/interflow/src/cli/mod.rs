@@ -173,17 +173,24 @@ pub fn dispatch(cli: Cli) -> Result<()> {
     };
     let file = ConfigFile::find(file.as_deref(), data_dir.as_deref());
     let load = || load_and_warn(file.to_load());
-    let with_home = || -> Result<(LoadedConfig, DataDir)> {
-        let loaded = load()?;
-        if !file.is_given() {
-            refuse_data_dir(&loaded)?;
-        }
-        let home = DataDir::find(data_dir.as_deref().or(loaded.config.data_dir.as_deref()))?;
+    let checked = || load().map_err(CliError::from).and_then(|loaded| refuse_data_dir(&file, loaded));
+    let open = |configured: Option<&Path>| -> Result<DataDir> {
+        let home = DataDir::find(data_dir.as_deref().or(configured))?;
+        home.check_readable(|file| std::fs::symlink_metadata(file))?;
         crate::name_data_dir(&home);
-        Ok((loaded, home))
+        Ok(home)
     };
-    let home = || Ok::<_, CliError>(with_home()?.1);
-    let config_and_home = || with_home().map(|(loaded, home)| (loaded.config, home));
+    let with_home = || checked().and_then(|loaded| Ok((open(loaded.config.data_dir.as_deref())?, loaded)));
+    // Of the configuration, these commands need no more than the data directory, which may be known without it.
+    let home = || match checked() {
+        Err(e) if data_dir.is_some() || !file.is_given() => {
+            let home = open(None)?;
+            warn(&format!("the configuration is invalid and ignored: {e}"));
+            Ok(home)
+        }
+        loaded => open(loaded?.config.data_dir.as_deref()),
+    };
+    let opened = || with_home().map(|(home, loaded)| (loaded.config, home));
     match command {
         #[cfg(feature = "demo")]
         CliCommand::Demo(args) => demo::run(&args, data_dir.as_deref()),
@@ -196,10 +203,10 @@ pub fn dispatch(cli: Cli) -> Result<()> {
         }),
         CliCommand::Run(args) => {
             let stamps = file.stamps();
-            with_home().and_then(|(loaded, home)| run::run(&args, loaded, file.clone(), stamps, home))
+            with_home().and_then(|(home, loaded)| run::run(&args, loaded, file.clone(), stamps, home))
         }
-        CliCommand::Exec(args) => with_home().and_then(|(loaded, home)| exec::run(&args, loaded, &home)),
-        CliCommand::Browser(args) => with_home().and_then(|(loaded, home)| browser::run(&args, loaded, &home)),
+        CliCommand::Exec(args) => with_home().and_then(|(home, loaded)| exec::run(&args, loaded, &home)),
+        CliCommand::Browser(args) => with_home().and_then(|(home, loaded)| browser::run(&args, loaded, &home)),
         CliCommand::Status(format) => status::run(&format, &home()?),
         CliCommand::Top(args) => top::run(&args, &home()?),
         CliCommand::Reload(format) => control::reload(&format, &home()?),
@@ -207,43 +214,40 @@ pub fn dispatch(cli: Cli) -> Result<()> {
         CliCommand::Stop(args) => control::stop(&args, &home()?),
         CliCommand::Open(args) => open::run(&args, &home()?),
         CliCommand::Token => control::token(&home()?),
-        CliCommand::Tokens(command) => {
-            config_and_home().and_then(|(config, home)| tokens::run(command, &config, &home))
-        }
-        CliCommand::Flows(command) => config_and_home().and_then(|(config, home)| flows::run(command, &config, &home)),
+        CliCommand::Tokens(command) => opened().and_then(|(config, home)| tokens::run(command, &config, &home)),
+        CliCommand::Flows(command) => opened().and_then(|(config, home)| flows::run(command, &config, &home)),
         #[cfg(feature = "fleet")]
-        CliCommand::Record(command) => {
-            config_and_home().and_then(|(config, home)| record::run(&command, &config, &home))
-        }
+        CliCommand::Record(command) => opened().and_then(|(config, home)| record::run(&command, &config, &home)),
         CliCommand::Conversations(command) => {
-            config_and_home().and_then(|(config, home)| conversations::run(command, &config, &home))
+            opened().and_then(|(config, home)| conversations::run(command, &config, &home))
         }
         CliCommand::Pending(command) => pending::run(command, &home()?),
         CliCommand::Approvals(command) => approvals::run(command, home),
         CliCommand::Secrets(command) => secrets::run(command, &home()?),
         CliCommand::Sessions(format) => secrets::sessions(&format, &home()?),
-        CliCommand::Rules(command) => config_and_home().and_then(|(config, home)| rules::run(&command, &config, &home)),
-        CliCommand::Keys(command) => config_and_home().and_then(|(config, home)| keys::run(command, &config, &home)),
+        CliCommand::Rules(command) => opened().and_then(|(config, home)| rules::run(&command, &config, &home)),
+        CliCommand::Keys(command) => opened().and_then(|(config, home)| keys::run(command, &config, &home)),
         #[cfg(feature = "fleet")]
-        CliCommand::Fleet(command) => config_and_home().and_then(|(config, home)| fleet::run(&command, &config, &home)),
+        CliCommand::Fleet(command) => opened().and_then(|(config, home)| fleet::run(&command, &config, &home)),
         CliCommand::Llm(command) => llm::run(command, &home()?),
-        CliCommand::Models(args) => config_and_home().and_then(|(config, home)| models::run(&args, &config, &home)),
+        CliCommand::Models(args) => opened().and_then(|(config, home)| models::run(&args, &config, &home)),
         CliCommand::Redact(args) => redact::run(&args),
-        CliCommand::Audit(command) => audit::run(&command, config_and_home),
+        CliCommand::Audit(command) => audit::run(&command, opened),
         #[cfg(feature = "media")]
-        CliCommand::Media(command) => media::run(&command, config_and_home),
-        CliCommand::Mcp(args) => config_and_home().and_then(|(config, home)| mcp::run(&args, &config, &home)),
-        CliCommand::Import(command) => import::run(&command, config_and_home),
+        CliCommand::Media(command) => media::run(&command, opened),
+        CliCommand::Mcp(args) => opened().and_then(|(config, home)| mcp::run(&args, &config, &home)),
+        CliCommand::Import(command) => import::run(&command, opened),
         CliCommand::Ca(command) => ca::run(&command, home),
         CliCommand::SystemProxy(command) => system_proxy::run(&command, &home()?),
-        CliCommand::Service(command) => service::run(&command, &file, &home()?),
-        CliCommand::Doctor(format) => config_and_home().and_then(|(config, home)| doctor::run(&format, &config, &home)),
+        CliCommand::Service(command) => service::run(&command, &file, &with_home()?.0),
+        CliCommand::Doctor(format) => opened().and_then(|(config, home)| doctor::run(&format, &config, &home)),
     }
 }
 
 /// A file that was found in the data directory cannot say that the data directory is another one.
-fn refuse_data_dir(loaded: &LoadedConfig) -> Result<()> {
-    let (Some(file), Some(_)) = (&loaded.file, &loaded.config.data_dir) else { return Ok(()) };
+fn refuse_data_dir(given: &ConfigFile, loaded: LoadedConfig) -> Result<LoadedConfig> {
+    let named = loaded.config.data_dir.is_some() && !given.is_given();
+    let Some(file) = loaded.file.as_ref().filter(|_| named) else { return Ok(loaded) };
     let text = std::fs::read_to_string(file).unwrap_or_default();
     let line = key_position(&text, "data_dir").map_or(1, |(line, _)| line);
     Err(CliError::Usage(format!(

@@ -31,8 +31,8 @@ pub fn run(command: &SystemProxyCommand, home: &DataDir) -> Result<()> {
             let running = home.running_instance();
             let pid = if proxy.is_some() { 0 } else { running.as_ref().map_or(0, |i| i.pid) };
             let proxy = proxy.or_else(|| running?.proxy.first().copied());
-            let proxy = proxy
-                .ok_or("no instance is running: start one with `interflow run`, or give --proxy ADDR".to_owned())?;
+            let none = "no instance with a proxy port is running: start one with `interflow run`, or give --proxy ADDR";
+            let proxy = proxy.ok_or(none.to_owned())?;
             let names = set(home, proxy, pid)?;
             names.iter().for_each(|n| interflow_host::outln!("{n}"));
             interflow_host::outln!(

@@ -28,26 +28,27 @@ fn write(
         all.collect::<Vec<_>>().join("  ")
     };
     writeln!(out, "{bold}Interflow {}{bold:#}", env!("CARGO_PKG_VERSION"))?;
-    writeln!(out, "  proxy    {}   HTTP, CONNECT and SOCKS5", list(running.engine.proxy_addresses()))?;
-    for (name, addrs) in
-        [("redirect", running.engine.transparent_addresses()), ("reverse", running.engine.reverse_addresses())]
-    {
-        if !addrs.is_empty() {
-            let addrs: Vec<_> = addrs.iter().map(ToString::to_string).collect();
-            writeln!(out, "  {name:8} {}", addrs.join("  "))?;
-        }
-    }
+    let plain = |addrs: Vec<SocketAddr>| addrs.iter().map(ToString::to_string).collect::<Vec<_>>().join("  ");
     let gateway = list(running.engine.gateway_addresses());
     let routes = match config.gateway.route.len() as u64 {
         0 => String::new(),
         n => format!("   {}", pluralize(n, "route")),
     };
-    writeln!(out, "  gateway  {gateway}{routes}")?;
+    for (name, addrs, more) in [
+        ("proxy", list(running.engine.proxy_addresses()), "   HTTP, CONNECT and SOCKS5"),
+        ("redirect", plain(running.engine.transparent_addresses()), ""),
+        ("reverse", plain(running.engine.reverse_addresses()), ""),
+        ("gateway", gateway.clone(), &routes),
+    ] {
+        if !addrs.is_empty() {
+            writeln!(out, "  {name:8} {addrs}{more}")?;
+        }
+    }
     if config.gateway.tls_self_signed && config.gateway.tls.is_none() {
         let print = running.engine.ca().fingerprint_sha256();
         writeln!(out, "           https too, by Interflow's own CA (SHA-256 {print})")?;
     }
-    if config.llm.gateway {
+    if config.llm.gateway && !gateway.is_empty() {
         writeln!(out, "  LLM      {}   /openai/v1, /anthropic, /gemini …", gateway)?;
     }
     if let Some((_, addr)) = &running.admin {

@@ -115,6 +115,8 @@ pub async fn start_with(config: &InterflowConfig, home: &DataDir, options: Start
     let StartOptions { store, sockets, control } = options;
     let active = control.as_ref().map(|control| control.active.clone()).unwrap_or_default();
     active.replace(serde_json::to_value(config).map_err(|e| format!("the configuration cannot be serialized: {e}"))?);
+    interflow_proxy::check_listeners(&config.engine(), config.admin.listen)
+        .map_err(|e| CliError::Usage(e.to_string()))?;
     home.create()?;
     home.check_access()?;
     raise_file_limit();

@@ -36,7 +36,9 @@ impl From<String> for ConfigMistake {
 /// # Errors
 /// It is invalid.
 pub fn check_values(config: &InterflowConfig) -> Result<(), ConfigMistake> {
-    interflow_proxy::check(&config.engine())
+    let engine = config.engine();
+    interflow_proxy::check(&engine)
+        .and_then(|()| interflow_proxy::check_listeners(&engine, config.admin.listen))
         .map_err(|e| ConfigMistake { key: e.place.clone(), what: mask_urls(&e.to_string()) })?;
     #[cfg(feature = "media")]
     config.media.check().and_then(|()| crate::components::media::check_path(config))?;

@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
-use super::{file, interflow, read};
+use super::{Running, file, interflow, ok, read, run};
 
 /// A command of someone whose home directory is this, without a data directory of its own choice.
 fn at_home(home: &Path, words: &[&str]) -> Command {
@@ -188,5 +188,61 @@ fn the_service_is_installed_shown_and_removed() {
     for words in [&["service", "install"][..], &["service", "uninstall"]] {
         let (code, _, err) = run(words);
         assert!(code == 1 && err.contains("not written by Interflow"), "{words:?}: {err}");
+    }
+}
+
+#[test]
+fn a_broken_configuration_does_not_keep_commands_from_the_running_instance() {
+    let home = tempfile::tempdir().unwrap();
+    let mut running = Running::start(home.path(), "", &[]);
+    std::fs::write(home.path().join("interflow.toml"), "oops\n").unwrap();
+    for words in [&["status"][..], &["pending", "list"], &["token"], &["stop"]] {
+        let (code, out, err) = run(home.path(), words);
+        assert_eq!(code, 0, "{words:?}: {out}{err}");
+        assert!(err.contains("interflow.toml:1") && err.contains("is invalid and ignored"), "{words:?}: {err}");
+    }
+    assert!(running.child.wait().unwrap().success());
+    assert_eq!(run(home.path(), &["run"]).0, 2, "what the configuration says is needed to start");
+}
+
+#[test]
+fn an_instance_without_a_proxy_port_obeys_commands() {
+    let home = tempfile::tempdir().unwrap();
+    std::fs::write(home.path().join("c.toml"), "[proxy]\nlisten = []\n").unwrap();
+    let mut run_command =
+        interflow(home.path(), &["run", "-c", "c.toml", "--listen-gateway", "0", "--listen-admin", "0"]);
+    let out = std::fs::File::create(home.path().join("out")).unwrap();
+    let child = run_command.stdout(out).stderr(Stdio::null()).spawn().unwrap();
+    let info = serde_json::from_str(&file(&home.path().join("instance.json"))).unwrap();
+    let mut running = Running { child, info };
+    let text = ok(home.path(), &["status"]);
+    assert!(text.contains("admin ") && !text.contains("proxy "), "{text}");
+    let banner = std::fs::read_to_string(home.path().join("out")).unwrap();
+    assert!(!banner.contains("  proxy"), "{banner}");
+    let (code, _, err) = run(home.path(), &["exec", "--", "true"]);
+    assert!(code == 1 && err.contains("has no proxy port") && err.contains("--private"), "{err}");
+    ok(home.path(), &["stop"]);
+    assert!(running.child.wait().unwrap().success());
+}
+
+#[test]
+fn listeners_that_exclude_each_other_are_refused_before_the_start() {
+    let home = tempfile::tempdir().unwrap();
+    for (proxy, admin, is_valid) in [
+        ("127.0.0.1:7570", "127.0.0.1:7570", false),
+        ("0.0.0.0:7570", "127.0.0.1:7570", false),
+        ("127.0.0.1:7570", "0.0.0.0:7570", false),
+        ("127.0.0.1:7570", "127.0.0.2:7570", true),
+        ("127.0.0.1:0", "127.0.0.1:0", true),
+    ] {
+        let config = format!("[proxy]\nlisten = [\"{proxy}\"]\n[admin]\nlisten = \"{admin}\"\n");
+        std::fs::write(home.path().join("interflow.toml"), config).unwrap();
+        let (code, out, err) = run(home.path(), &["config", "check"]);
+        assert_eq!(code == 0, is_valid, "{proxy} {admin}: {out}{err}");
+        if !is_valid {
+            assert!(err.contains("admin.listen: proxy.listen listens on"), "{err}");
+            let (code, _, err) = run(home.path(), &["run"]);
+            assert!(code == 2 && err.contains("admin.listen: proxy.listen listens on"), "{code}: {err}");
+        }
     }
 }

@@ -6,14 +6,13 @@ use std::sync::Arc;
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::response::Response;
 use bytes::Bytes;
-use interflow_archive::view::{self as written_form, BinaryKind, BodyContext, ProtoSchemas, TextKind};
+use interflow_archive::view::{self as written_form, BinaryKind, BodyContext, ProtoSchemas, TextKind, body_text};
 use interflow_store::{BodyReader, BodyRecord, FlowRecord, FlowStore, MissingReason, decoded_body};
 use interflow_types::schema::JsonSchema;
 use interflow_types::{Direction, FlowId, Headers};
 use serde::{Deserialize, Serialize};
 
 use crate::api::blocking::{run_query, streamed_body};
-use crate::api::flows::body_view;
 use crate::api::input::{FlowSidePath, StrictQuery};
 use crate::api::untrusted_content;
 use crate::error::{ApiError, Result};
@@ -229,10 +228,10 @@ async fn body_view(
             BodyView::Text => {
                 // A window that begins inside has lost the frames.
                 let unframed = (start == 0).then(|| written_form::unframed_text(headers, &window.bytes, MAX_PRETTY));
-                let text = unframed.flatten().unwrap_or_else(|| body_view::text(headers, &window.bytes));
+                let text = unframed.flatten().unwrap_or_else(|| body_text::text(headers, &window.bytes));
                 untrusted_content::text_response(text)
             }
-            BodyView::Hex => untrusted_content::text_response(body_view::hex(start as u64, &window.bytes)),
+            BodyView::Hex => untrusted_content::text_response(body_text::hex(start as u64, &window.bytes)),
             BodyView::JsonPretty => untrusted_content::text_response(pretty(&window)?),
             BodyView::Pretty => {
                 untrusted_content::text_response(structured_view(&row, side, &window, message.as_deref(), &schemas)?)
@@ -273,7 +272,7 @@ fn structured_view(
     let context = BodyContext { headers, path, direction: side, message };
     // Naming a message implies that the body is one.
     let Some(kind) = BinaryKind::from_headers(headers).or(message.map(|_| BinaryKind::Protobuf)) else {
-        let text = || body_view::text(headers, &window.bytes);
+        let text = || body_text::text(headers, &window.bytes);
         return Ok(match TextKind::detect(headers, &window.bytes) {
             Some(kind) => written_form::format_text(kind, headers, &window.bytes, &text(), MAX_PRETTY),
             None => written_form::json(&window.bytes).unwrap_or_else(|_| text()),

@@ -1,7 +1,6 @@
 //! Lists of flows, single flows, their messages, and the operator's annotations.
 
 pub(crate) mod body;
-pub(crate) mod body_view;
 pub(crate) mod certificates;
 pub(crate) mod compose;
 pub(crate) mod composed_call;

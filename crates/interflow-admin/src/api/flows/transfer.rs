@@ -17,14 +17,15 @@ use interflow_types::schema::JsonSchema;
 use interflow_types::{FlowId, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use tokio::runtime::Handle;
 
 use crate::api::blocking::{StreamWriter, read_upload, run_query, streamed_body};
 use crate::api::input::{FlowIdPath, StrictJson, StrictQuery, flow_id, strict_query};
+use crate::api::operations::context::OperationContext;
 use crate::api::operations::handler::JsonLines;
 use crate::api::untrusted_content;
 use crate::error::{ApiError, Result};
 use crate::identity::caller::{Caller, listed};
-use crate::records::Records;
 use crate::state::{AdminState, SharedState};
 
 /// Imported flows that are stored together: at most so many, and about so many bytes of bodies.
@@ -47,19 +48,9 @@ pub(crate) struct FormatParam {
     bodies: bool,
 }
 
-impl FormatParam {
-    fn read(&self) -> Result<Option<ArchiveFormat>> {
-        let unknown = |e: interflow_archive::UnknownFormat| ApiError::bad_request(e.to_string());
-        self.format.as_deref().map(|f| f.parse().map_err(unknown)).transpose()
-    }
-
-    /// What an export writes; without a format it is a HAR.
-    fn export(&self) -> Result<ChosenExport> {
-        let leg =
-            self.leg.as_deref().map(|l| l.parse().map_err(|why: String| ApiError::bad_request(why))).transpose()?;
-        let format = self.read()?.unwrap_or(ArchiveFormat::Har);
-        Ok(ChosenExport { format, leg: leg.unwrap_or_default(), originals: self.originals, bodies: self.bodies })
-    }
+fn parse_format(name: Option<&str>) -> Result<Option<ArchiveFormat>> {
+    let unknown = |e: interflow_archive::UnknownFormat| ApiError::bad_request(e.to_string());
+    name.map(|name| name.parse().map_err(unknown)).transpose()
 }
 
 /// A format with the options of individual formats, as the client chose them.
@@ -72,6 +63,13 @@ struct ChosenExport {
 }
 
 impl ChosenExport {
+    /// Without a format it is a HAR.
+    fn new(format: Option<&str>, leg: Option<&str>, originals: bool, bodies: bool) -> Result<Self> {
+        let format = parse_format(format)?.unwrap_or(ArchiveFormat::Har);
+        let leg = leg.map(|leg| leg.parse().map_err(|why: String| ApiError::bad_request(why))).transpose()?;
+        Ok(Self { format, leg: leg.unwrap_or_default(), originals, bodies })
+    }
+
     fn exporter(self, pipe: &mut StreamWriter) -> io::Result<Box<dyn FlowExporter + '_>> {
         let packets = PcapngOptions { leg: self.leg, keylog: None };
         let options = ExportOptions { packets, originals: self.originals, bodies: self.bodies };
@@ -89,7 +87,8 @@ pub async fn export_one(
     FlowIdPath(id): FlowIdPath,
     StrictQuery(params): StrictQuery<FormatParam>,
 ) -> Result<Response> {
-    let chosen = params.export()?;
+    let FormatParam { format, leg, originals, bodies } = params;
+    let chosen = ChosenExport::new(format.as_deref(), leg.as_deref(), originals, bodies)?;
     // Looked up before the stream begins, so that an unknown id is an error response.
     let row = run_query(&state, move |store, _| Ok(store.get(id)?)).await?;
     export_rows(&state, chosen, &id.to_string(), vec![row])
@@ -122,10 +121,9 @@ pub(crate) struct FlowExportParams {
 }
 
 pub async fn export(state: SharedState, StrictQuery(params): StrictQuery<FlowExportParams>) -> Result<Response> {
-    let formats =
-        FormatParam { format: params.format, leg: params.leg, originals: params.originals, bodies: params.bodies };
-    let chosen = formats.export()?;
-    let query = strict_query(&params.query)?;
+    let FlowExportParams { query, format, leg, originals, bodies } = params;
+    let chosen = ChosenExport::new(format.as_deref(), leg.as_deref(), originals, bodies)?;
+    let query = strict_query(&query)?;
     let (store, permit) = (state.records.store()?, state.records.transfer()?);
     let body = streamed_body(permit, move |pipe| export_matching(&*store, query, chosen, pipe));
     Ok(chosen.response("flows", body))
@@ -168,9 +166,7 @@ pub async fn export_by_ids(
     caller: Caller,
     StrictJson(picked): StrictJson<ExportSelectionInput>,
 ) -> Result<Response> {
-    let formats =
-        FormatParam { format: picked.format, leg: picked.leg, originals: picked.originals, bodies: picked.bodies };
-    let chosen = formats.export()?;
+    let chosen = ChosenExport::new(picked.format.as_deref(), picked.leg.as_deref(), picked.originals, picked.bodies)?;
     let ids: Vec<FlowId> = picked.ids.iter().map(|t| flow_id(t)).collect::<Result<_>>()?;
     caller.record_detail(json!({ "flows": listed(&ids), "bodies": picked.bodies, "originals": picked.originals }));
     // Looked up in advance, so that an unknown id yields an error instead of a partial file.
@@ -193,19 +189,29 @@ pub(crate) struct ImportResult {
 /// `POST /import`: flows are stored while the upload is read. After an error, those before it stay, and the error
 /// says how many.
 pub async fn import(
-    records: Records,
+    context: OperationContext,
     StrictQuery(params): StrictQuery<FormatParam>,
     body: Body,
 ) -> Result<Json<ImportResult>> {
-    let format = params.read()?;
+    let format = parse_format(params.format.as_deref())?;
+    let records = context.records();
     let (store, permit) = (records.store()?, records.transfer()?);
+    // A shared store has positions of its own for imported flows.
+    let indexer = context.instance().ok().and_then(|state| state.conversations.clone());
+    let indexer = indexer.filter(|_| store.shared_index().is_none());
     read_upload(permit, body, records.max_upload, move |upload| {
-        let mut batch = ImportBatch { store: &*store, flows: Vec::new(), bytes: 0, stored: 0, imported: 0 };
+        let mut batch = ImportBatch { store: &*store, flows: Vec::new(), ids: Vec::new(), bytes: 0, imported: 0 };
         let read = interflow_archive::import(format, upload, &mut |flow| batch.add(flow));
-        // What was read before an error is stored, too.
+        // What was read before an error is stored and indexed, too.
         let rest = batch.store().map_err(|source| ImportError::Io { source, report: ImportReport::default() });
-        let report = read.and_then(|report| rest.map(|()| report)).map_err(|e| e.after(batch.stored))?;
-        let present = batch.stored - batch.imported;
+        let stored = batch.ids.len() as u64;
+        if let Some(indexer) = indexer.filter(|_| batch.imported > 0)
+            && let Err(error) = Handle::current().block_on(indexer.add_imported(batch.ids))
+        {
+            tracing::warn!(%error, "imported LLM calls are not indexed: `interflow conversations rebuild` does that");
+        }
+        let report = read.and_then(|report| rest.map(|()| report)).map_err(|e| e.after(batch.imported))?;
+        let present = stored - batch.imported;
         Ok(Json(ImportResult { imported: batch.imported, present, skipped: report.skips, reasons: report.skipped }))
     })
     .await
@@ -216,8 +222,8 @@ struct ImportBatch<'s> {
     store: &'s dyn FlowStore,
     flows: Vec<FlowWithBodies>,
     bytes: usize,
-    /// How many flows are stored, and how many of them were not before.
-    stored: u64,
+    /// Those that are stored, and how many of them were not before.
+    ids: Vec<FlowId>,
     imported: u64,
 }
 
@@ -230,13 +236,13 @@ impl ImportBatch<'_> {
 
     fn store(&mut self) -> io::Result<()> {
         let flows = std::mem::take(&mut self.flows);
-        let count = flows.len() as u64;
+        let ids: Vec<FlowId> = flows.iter().map(|flow| flow.row.id).collect();
         self.bytes = 0;
         if flows.is_empty() {
             return Ok(());
         }
         self.imported += self.store.insert_all(flows).map_err(io::Error::other)?;
-        self.stored += count;
+        self.ids.extend(ids);
         Ok(())
     }
 }

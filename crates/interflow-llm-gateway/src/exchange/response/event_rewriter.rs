@@ -32,7 +32,8 @@ pub(crate) trait TextRewriter: Send {
     /// Whether part of a text is buffered. If so, the event is kept as a template for the rest.
     fn has_buffered(&self, channel: u64) -> bool;
 
-    /// Whether events that cannot be parsed must be blocked: they could contain anything.
+    /// Whether what is found must not pass. Then events that cannot be parsed are blocked, as they could contain anything,
+    /// and tokens with their probabilities are left out, as they have the text in pieces.
     fn is_strict(&self) -> bool {
         true
     }
@@ -161,6 +162,11 @@ impl<P: TextRewriter> EventRewriter<P> {
             out.push(event);
             return Ok(());
         }
+        let bare = event.marked().ok().filter(|_| self.rewriter.is_strict());
+        let event = match bare.and_then(|marked| marked.without_logprobs(event.json())) {
+            Some(json) => with_json(&event, &json)?,
+            None => event,
+        };
         let edits = match event.marked() {
             Ok(marked) => self.event_edits(&event, marked, out)?,
             Err(_) if &event.event().data[..] == b"[DONE]" => {

@@ -154,7 +154,7 @@ impl WholeResponse {
             return Ok(Arc::clone(marked));
         }
         let body = self.plain.clone();
-        let marked = match off_worker(body.len(), move || spans::mark_body(&body, true)).await {
+        let marked = match off_worker(body.len(), move || spans::mark_response(&body)).await {
             Some(marked) => Arc::new(marked.map_err(|e| StreamAbort::unreadable(&e))?),
             None => return Err(StreamAbort::unreadable(&"the work on the body was cut short")),
         };
@@ -165,21 +165,33 @@ impl WholeResponse {
         Ok(marked)
     }
 
-    /// As [`marked`](Self::marked); `None` if it is plain text, such as a transcript (`response_format=text`).
+    /// As [`marked`](Self::marked); `None` if it is plain text, such as a transcript (`response_format=text`). For a stage past
+    /// which what it finds must not get, tokens with their probabilities are left out, as they have the text in pieces.
     ///
     /// # Errors
     /// It is neither JSON nor text.
-    pub async fn marked_unless_text(&mut self, head: &ResponseHead) -> Result<Option<Arc<MarkedText>>, StreamAbort> {
+    pub async fn marked_unless_text(
+        &mut self,
+        head: &mut ResponseHead,
+        is_strict: bool,
+    ) -> Result<Option<Arc<MarkedText>>, StreamAbort> {
         let media_type = head.headers.get_str("content-type").unwrap_or_default();
         let is_text = media_type.trim_start().to_ascii_lowercase().starts_with("text/");
         if is_text && !begins_json(&self.plain) {
             return Ok(None);
         }
-        let marked = self.marked().await.map(Some);
-        if is_text { Ok(marked.unwrap_or_default()) } else { marked }
+        let mut marked = self.marked().await;
+        let full = marked.as_ref().ok().filter(|_| is_strict);
+        if let Some(rest) = full.and_then(|marked| marked.without_logprobs(&self.plain)) {
+            coding::strip_stale_headers(&mut head.headers);
+            self.raw = rest.into();
+            (self.plain, self.marked) = (self.raw.clone(), None);
+            marked = self.marked().await;
+        }
+        if is_text { Ok(marked.ok()) } else { marked.map(Some) }
     }
 
-    /// The body as it was received.
+    /// The body as it is sent on.
     pub fn into_raw(self) -> Body {
         self.raw.into()
     }

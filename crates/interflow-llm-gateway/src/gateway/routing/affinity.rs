@@ -78,7 +78,7 @@ struct SessionFields {
 /// The session id in the body, or else the beginning of the conversation, which each of its requests repeats. Empty if
 /// the body has neither.
 fn session_in_body(body: &[u8]) -> Vec<u8> {
-    let Ok(fields) = serde_json::from_slice::<SessionFields>(body) else { return Vec::new() };
+    let Ok(fields) = interflow_codec::json::parse::<SessionFields>(body) else { return Vec::new() };
     let conversation = fields.conversation.as_str().or_else(|| fields.conversation["id"].as_str());
     let ids = [fields.prompt_cache_key.as_str(), conversation, fields.metadata["user_id"].as_str()];
     if let Some(id) = ids.into_iter().flatten().next() {

@@ -61,10 +61,10 @@ impl ResponseOwner {
 /// regard to case.
 pub(crate) fn response_in_path(path: &str) -> Option<String> {
     let path = percent::decoded_lossy(path.split('?').next()?);
-    let lower = path.to_ascii_lowercase();
-    let lists = ["/responses/", "/interactions/", "/conversations/"];
-    let at = lists.iter().find_map(|list| Some(lower.rfind(list)? + list.len()))?;
-    path.get(at..)?.split('/').next().map(str::to_owned)
+    let segments: Vec<&str> = path.split('/').skip(1).collect();
+    let named = |list: &str| segments.windows(2).rfind(|pair| pair[0].eq_ignore_ascii_case(list));
+    let list = ["responses", "interactions", "conversations"].into_iter().find_map(named)?;
+    Some(list[1].to_owned())
 }
 
 impl ResponsePins {

@@ -50,7 +50,7 @@ impl EventTranslator {
     /// Reads the next event.
     pub fn read(&mut self, event: &StreamEvent) -> Vec<ChatEvent> {
         if !self.over {
-            self.read_event(event);
+            self.read_event(event, false);
         }
         std::mem::take(&mut self.out)
     }
@@ -64,7 +64,7 @@ impl EventTranslator {
     /// The end of the input, and an event that it ended in. A reply that did not end is an error.
     pub fn finish(&mut self, rest: Option<&StreamEvent>) -> Vec<ChatEvent> {
         if let Some(event) = rest.filter(|_| !self.over) {
-            self.read_event(event);
+            self.read_event(event, true);
         }
         if !self.over {
             match self.stopped {
@@ -75,7 +75,8 @@ impl EventTranslator {
         std::mem::take(&mut self.out)
     }
 
-    fn read_event(&mut self, event: &StreamEvent) {
+    /// Reads an event. What the stream ended in (`is_rest`) may be cut.
+    fn read_event(&mut self, event: &StreamEvent, is_rest: bool) {
         if event.data.is_empty() {
             return;
         }
@@ -86,8 +87,13 @@ impl EventTranslator {
                 None => self.fail("response_cut", "the upstream's stream ended before its reply did"),
             };
         }
-        // A keep-alive that is not JSON is not an event of the API.
-        let Ok(mut data) = serde_json::from_slice::<Value>(&event.data) else { return };
+        let Ok(mut data) = interflow_codec::json::parse::<Value>(&event.data) else {
+            // A keep-alive that is not JSON is not an event of the API.
+            if !is_rest && event.data.trim_ascii_start().starts_with(b"{") {
+                self.out = self.fail_stream("an event is invalid JSON");
+            }
+            return;
+        };
         let name = event.name.as_deref().unwrap_or_default();
         if let Some(ContentBlock::Error { kind, message }) = self.error_in(name, &data) {
             return self.fail(&kind, &message);

@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::EventTranslator;
 use crate::message::{REDACTED, number, take_list, take_string, take_value};
 use crate::translate::call_signature::signed_id;
+use crate::translate::citations::SERVER_TOOL;
 use crate::translate::{ChatEvent, StopReason, failure_message};
 
 impl EventTranslator {
@@ -87,7 +88,7 @@ impl EventTranslator {
             "messageStart" => self.start(None, None),
             "contentBlockStart" => {
                 let mut call = take_value(&mut take_value(event, "start"), "toolUse");
-                if call.is_object() {
+                if call.is_object() && call["type"] != SERVER_TOOL {
                     self.tool_start(index, take_string(&mut call, "toolUseId"), take_string(&mut call, "name"));
                 }
             }

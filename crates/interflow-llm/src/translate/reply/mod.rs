@@ -189,7 +189,7 @@ pub(super) fn arguments_text(input: &Value) -> String {
 
 /// The input of a custom tool, from the arguments of the function in its place.
 fn custom_input(arguments: &str) -> String {
-    match serde_json::from_str::<Value>(arguments) {
+    match interflow_codec::json::parse::<Value>(arguments.as_bytes()) {
         Ok(Value::Object(members)) if members.is_empty() => String::new(),
         Ok(value) => value["input"].as_str().unwrap_or(arguments).to_owned(),
         Err(_) => arguments.to_owned(),

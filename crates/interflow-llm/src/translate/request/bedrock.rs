@@ -250,8 +250,8 @@ fn name_apart(content: &mut Value, names: &mut HashSet<String>) {
 }
 
 fn document(file: &Attachment, losses: &mut Losses) -> Option<Value> {
-    let format = match DOCUMENTS.iter().find(|(_, media)| *media == file.media_type) {
-        Some((format, _)) => *format,
+    let format = match DOCUMENTS.iter().find(|[_, media]| *media == file.media_type) {
+        Some([format, _]) => *format,
         None if file.text().is_some() => "txt",
         None => return left_out(losses, "document"),
     };

@@ -1,5 +1,7 @@
 //! Writes requests of OpenAI's Chat Completions, for OpenAI, Mistral, and servers with that API.
 
+use std::borrow::Cow;
+
 use serde_json::{Value, json};
 
 use super::model_rules::{ModelRules, NO_THINKING};
@@ -85,7 +87,7 @@ fn messages(chat: &ChatRequest, target: &Target<'_>, rules: &ModelRules, thinks:
     for turn in chat.turns() {
         match turn.role {
             MessageRole::Assistant => {
-                out.extend(assistant(&turn, id_length, demands_thoughts, &keeps, losses));
+                out.extend(assistant(&turn, &|id| tool_id(id, id_length), demands_thoughts, &keeps, losses));
             }
             MessageRole::User => {
                 let words = user(&turn, id_length, losses, &mut out);
@@ -109,11 +111,11 @@ const AFTER_TOOLS: &str = "OK.";
 /// Stands for the thoughts of a turn that has none, for APIs that refuse such a turn; Kimi takes an empty one for none.
 const NO_THOUGHTS: &str = " ";
 
-/// `keeps`: whether the upstream gets a thought with this signature; it is a member of its own if the upstream demands
-/// one of each turn.
-fn assistant(
+/// `id_of`: the id of a call for the upstream. `keeps`: whether the upstream gets a thought with this signature; it is
+/// a member of its own if the upstream demands one of each turn.
+pub fn assistant(
     turn: &Turn<'_>,
-    id_length: usize,
+    id_of: &dyn Fn(&str) -> Cow<'_, str>,
     demands_thoughts: bool,
     keeps: &dyn Fn(&Carried) -> bool,
     losses: &mut Losses,
@@ -123,7 +125,7 @@ fn assistant(
         match block {
             ContentBlock::Text { text: more } => text.push(more.as_str()),
             ContentBlock::ToolUse { id, name, input } => calls.push(json!({
-                "id": tool_id(id, id_length),
+                "id": id_of(id),
                 "type": "function",
                 "function": { "name": name, "arguments": input_text(input) },
             })),

@@ -2,10 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::chat::tools;
-use super::{
-    ChatRequest, Target, Turn, data_url, images, input_text, object, result_text, set, set_list, user_message,
-};
+use super::{ChatRequest, Target, Turn, chat, data_url, images, object, result_text, set, set_list, user_message};
 use crate::message::{ContentBlock, MessageRole};
 use crate::translate::Losses;
 use crate::translate::call_signature::plain_id;
@@ -33,7 +30,7 @@ pub fn write(chat: &ChatRequest, target: &Target<'_>, losses: &mut Losses) -> Va
         "presence_penalty": settings.presence_penalty,
     }));
     set(&mut body, "stop_sequences", Some(settings.stop.clone()).filter(|s| !s.is_empty()));
-    set_list(&mut body, "tools", tools(chat, false, losses));
+    set_list(&mut body, "tools", chat::tools(chat, false, losses));
     let choice = match settings.tool_choice {
         Some(ToolChoice::None) => Some("NONE"),
         Some(ToolChoice::Required | ToolChoice::Named(_)) => Some("REQUIRED"),
@@ -56,28 +53,12 @@ pub fn write(chat: &ChatRequest, target: &Target<'_>, losses: &mut Losses) -> Va
 }
 
 fn assistant(turn: &Turn<'_>, losses: &mut Losses) -> Option<Value> {
-    let (mut text, mut calls) = (Vec::new(), Vec::new());
-    for block in &turn.blocks {
-        match block {
-            ContentBlock::Text { text: more } => text.push(more.as_str()),
-            ContentBlock::ToolUse { id, name, input } => calls.push(json!({
-                "id": plain_id(id), "type": "function", "function": { "name": name, "arguments": input_text(input) },
-            })),
-            ContentBlock::Thinking { .. } => losses.add("thinking"),
-            ContentBlock::Image(_) | ContentBlock::Document(_) => losses.add("assistant.image"),
-            ContentBlock::Other { kind, .. } => losses.add(kind),
-            ContentBlock::ToolResult { .. } | ContentBlock::Error { .. } => {}
-        }
-    }
-    let mut message = json!({ "role": "assistant" });
-    let spoken_text = Some(text.join("\n\n")).filter(|t| !t.is_empty());
-    if spoken_text.is_none() && calls.is_empty() {
-        return None;
-    }
+    let mut message = chat::assistant(turn, &|id| plain_id(id).into(), false, &|_| false, losses)?;
     // Words beside calls are the plan for them.
-    set(&mut message, if calls.is_empty() { "content" } else { "tool_plan" }, spoken_text);
-    set_list(&mut message, "tool_calls", calls);
-    Some(message)
+    if message.get("tool_calls").is_some() {
+        message["tool_plan"] = message["content"].take();
+    }
+    Some(object(message))
 }
 
 fn user(turn: &Turn<'_>, losses: &mut Losses, out: &mut Vec<Value>) {

@@ -147,7 +147,7 @@ pub fn refused_settings(upstream: &str, model: &str, body: &[u8]) -> Vec<&'stati
         names.filter(|name| rules.refuses(name, rules.thinks_by_default()) && is_written(name)).collect();
     if !refused.is_empty() {
         // The name may be that of something else within the body.
-        let body: Value = serde_json::from_slice(body).unwrap_or_default();
+        let body: Value = interflow_codec::json::parse(body).unwrap_or_default();
         refused.retain(|name| body.get(*name).is_some());
     }
     refused

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use interflow_admin::settings::SettingsDiffKind;
 use interflow_files::{EditError, EditTurn, EditedFile, FileAccess};
 use interflow_host::data_dir::{DataDir, existing};
 use serde_json::Value as Json;
@@ -66,13 +65,7 @@ fn parse_value(text: &str) -> Json {
 }
 
 fn shown_diff(old: &str, new: &str) -> String {
-    let sign = |kind| match kind {
-        SettingsDiffKind::Same => "  ",
-        SettingsDiffKind::Removed => "- ",
-        SettingsDiffKind::Added => "+ ",
-        SettingsDiffKind::Gap => "…",
-    };
-    diff::diff(old, new).iter().map(|line| format!("{}{}\n", sign(line.kind), line.text)).collect()
+    diff::diff(old, new).iter().map(|line| format!("{} {}\n", line.kind.as_str(), line.text)).collect()
 }
 
 /// Writes the file and lets a running instance read it; if that refuses it, the file gets its old text.

@@ -92,7 +92,7 @@ lisen: { port: 1 }
             (redact.route[0].responses, redact.route[1].responses),
             (Some(interflow_redact::OutboundMode::Off), Some(interflow_redact::OutboundMode::Flag))
         );
-        assert_eq!(redact.route[1].headers["x-team"], "red");
+        assert_eq!(redact.route[1].headers.as_ref().unwrap()["x-team"], "red");
         assert_eq!(redact.backend[0].url, "https://philter:8080");
         assert_eq!(redact.backend[0].timeout.0.as_secs(), 7);
         assert_eq!((config.timeouts.connect.0.as_millis(), config.timeouts.header_timeout.0.as_secs()), (1500, 5));

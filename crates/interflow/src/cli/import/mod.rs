@@ -26,8 +26,8 @@ pub enum ImportCommand {
     #[cfg(feature = "compat")]
     /// Import mitmproxy's recorded flows, or convert its options to a rule file.
     Mitmproxy(mitmproxy::MitmproxyArgs),
-    /// Import Fluxzy's recordings.
-    Fluxzy(FluxzyArgs),
+    /// Import Fluxzy's recordings: archives (`.fxzy`) or directories.
+    Fluxzy(ArchiveArgs),
     /// Import flows from HAR files, as browsers and many proxies export them.
     Har(ArchiveArgs),
     /// Import flows from Fiddler's archives (SAZ).
@@ -37,13 +37,6 @@ pub enum ImportCommand {
 #[derive(Debug, Args)]
 pub struct ArchiveArgs {
     /// Files; `-` for stdin.
-    #[arg(required = true, value_name = "FILE")]
-    pub files: Vec<PathBuf>,
-}
-
-#[derive(Debug, Args)]
-pub struct FluxzyArgs {
-    /// Archives (`.fxzy`) or directories of recordings. Rule files need no import: name them in `rules.files`.
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
 }

@@ -6,7 +6,7 @@ use interflow_host::data_dir::DataDir;
 use interflow_limits::{GroupChange, GroupLevel, KeyGroup, KeyStore, Quota, TagSet};
 use serde_json::{Value, json};
 
-use super::{QuotaArgs, day, limits, list, load_into_instance, parse_new_expiry, parse_tag_args};
+use super::{QuotaArgs, day, found, limits, list, load_into_instance, parse_new_expiry, parse_tag_args};
 use crate::cli::output::format_table;
 use crate::cli::output::{FormatArgs, TableFormat};
 use crate::{CliError, Result};
@@ -92,9 +92,7 @@ pub fn run(command: GroupCommand, level: GroupLevel, store: &KeyStore, home: &Da
         GroupCommand::Disable(GroupIdArgs { id }) => (set_disabled(store, level, id, true)?, "disabled"),
         GroupCommand::Enable(GroupIdArgs { id }) => (set_disabled(store, level, id, false)?, "enabled"),
         GroupCommand::Remove(GroupIdArgs { id }) => {
-            if !store.remove_group(&EditTurn::unlimited(), level, &id).map_err(|e| e.to_string())? {
-                return Err(no_such_group(level, &id));
-            }
+            found(store.remove_group(&EditTurn::unlimited(), level, &id), || no_such_group(level, &id))?;
             (id, "removed")
         }
     };
@@ -107,10 +105,7 @@ fn no_such_group(level: GroupLevel, id: &str) -> CliError {
 }
 
 fn apply(store: &KeyStore, level: GroupLevel, id: &str, change: GroupChange) -> Result<()> {
-    match store.change_group(&EditTurn::unlimited(), level, id, change).map_err(|e| e.to_string())? {
-        true => Ok(()),
-        false => Err(no_such_group(level, id)),
-    }
+    found(store.change_group(&EditTurn::unlimited(), level, id, change), || no_such_group(level, id))
 }
 
 /// Returns the ID.

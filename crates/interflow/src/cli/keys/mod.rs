@@ -9,8 +9,8 @@ use clap::{Args, Subcommand};
 use interflow_files::EditTurn;
 use interflow_host::data_dir::DataDir;
 use interflow_limits::{
-    GroupLevel, KeyChange, KeyScope, KeyStore, NewVirtualKey, Quota, RateLimit, TagSet, VirtualKey, parse_tags,
-    parse_timestamp,
+    GroupLevel, KeyChange, KeyFileError, KeyScope, KeyStore, NewVirtualKey, Quota, RateLimit, TagSet, VirtualKey,
+    parse_tags, parse_timestamp,
 };
 use interflow_types::units::HumanDuration;
 use jiff::Timestamp;
@@ -183,9 +183,7 @@ pub fn run(command: KeysCommand, config: &InterflowConfig, home: &DataDir) -> Re
         KeysCommand::Disable(KeyIdArgs { id }) => set_disabled(&store, home, &id, true)?,
         KeysCommand::Enable(KeyIdArgs { id }) => set_disabled(&store, home, &id, false)?,
         KeysCommand::Revoke(KeyIdArgs { id }) => {
-            if !store.revoke(&EditTurn::unlimited(), &id).map_err(|e| e.to_string())? {
-                return Err(no_such_key(&id));
-            }
+            found(store.revoke(&EditTurn::unlimited(), &id), || no_such_key(&id))?;
             load_into_instance(home);
             format!("{id} is revoked\n")
         }
@@ -198,6 +196,11 @@ pub fn run(command: KeysCommand, config: &InterflowConfig, home: &DataDir) -> Re
     };
     print(&text);
     Ok(())
+}
+
+/// Fails if what was to be changed does not exist.
+fn found(is_found: Result<bool, KeyFileError>, missing: impl Fn() -> CliError) -> Result<()> {
+    is_found.map_err(|e| e.to_string())?.then_some(()).ok_or_else(missing)
 }
 
 fn no_such_key(id: &str) -> CliError {
@@ -225,9 +228,7 @@ fn change(args: KeyChangeArgs, store: &KeyStore, home: &DataDir) -> Result<Strin
 }
 
 fn apply(store: &KeyStore, home: &DataDir, id: &str, change: KeyChange) -> Result<()> {
-    if !store.change(&EditTurn::unlimited(), id, change).map_err(|e| e.to_string())? {
-        return Err(no_such_key(id));
-    }
+    found(store.change(&EditTurn::unlimited(), id, change), || no_such_key(id))?;
     load_into_instance(home);
     Ok(())
 }

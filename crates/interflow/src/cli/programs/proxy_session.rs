@@ -1,11 +1,10 @@
 //! Runs a program behind the running instance, or behind a private one for its duration: `exec` and `browser`.
 
 use std::net::SocketAddr;
-use std::path::Path;
 use std::str::FromStr;
 
 use interflow_host::data_dir::{DataDir, InstanceInfo};
-use interflow_host::exec::{ProxyLogin, print_summary};
+use interflow_host::exec::{ExecTraffic, ProxyLogin, print_summary};
 use interflow_redact::{RedactConfig, RedactMode};
 use interflow_store::{FlowStore, SqliteStore};
 use interflow_types::Timestamp;
@@ -115,12 +114,16 @@ impl ProxySession<'_> {
         };
         running.engine.stop().await;
         let mut flows = 0;
-        if let Some(store) = &running.store {
+        let store = running.store.as_ref();
+        let mut traffic = ExecTraffic { began, user: None, aside: aside.as_deref(), suspended: None };
+        if let Some(store) = store {
             let _ = store.flush();
-            flows = store.stats().map_or(1, |s| s.flows);
-            if code.is_ok() {
-                self.summarise(&***store, began, aside.as_deref());
-            }
+            let stats = store.stats().ok();
+            flows = stats.as_ref().map_or(1, |s| s.flows);
+            traffic.suspended = stats.and_then(|s| s.suspended);
+        }
+        if code.is_ok() {
+            self.summarise(store.map(|store| &***store as _), &traffic);
         }
         drop(running);
         if let Some(empty) = aside.filter(|_| flows == 0) {
@@ -160,14 +163,19 @@ impl ProxySession<'_> {
             issued => issued.map_err(without_login).ok().flatten(),
         };
         if instance.proxy.is_empty() {
-            return Err("the running instance has no proxy port".to_owned().into());
+            return Err("the running instance has no proxy port: set proxy.listen, or add --private".to_owned().into());
         }
         let login = credential.as_ref().map(|credential| &credential.login);
         let code = program(ProxyAccess { addresses: instance.proxy.clone(), login, variables }).await?;
+        // Flows of other clients are not the command's.
+        let user = login.map(|_| self.user);
         drop(credential);
         // Waits until the other process has written the last flows.
-        if let Ok(store) = open_for_reading(config, home) {
-            self.summarise(&*store, began, None);
+        if let Ok(store) = config.record.enabled.then(|| open_for_reading(config, home)).transpose() {
+            let stats = api.as_ref().and_then(|api| api.call(&OperationId::Stats.call()).ok()).unwrap_or_default();
+            let suspended = stats["store"]["suspended"].as_str().map(str::to_owned);
+            let traffic = ExecTraffic { began, user, aside: None, suspended };
+            self.summarise(store.as_ref().map(|store| &**store as _), &traffic);
         }
         Ok(code)
     }
@@ -187,9 +195,9 @@ impl ProxySession<'_> {
         secret_variables(self.secrets, &stored)
     }
 
-    fn summarise(&self, store: &dyn FlowStore, began: Timestamp, aside: Option<&Path>) {
+    fn summarise(&self, store: Option<&dyn FlowStore>, traffic: &ExecTraffic<'_>) {
         if !self.quiet {
-            print_summary(store, began, aside, &crate::command());
+            print_summary(store, traffic, &crate::command());
         }
     }
 }

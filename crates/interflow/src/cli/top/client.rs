@@ -6,6 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use interflow_archive::text::size;
+use interflow_archive::view::body_text::is_text;
 use interflow_host::data_dir::DataDir;
 use interflow_types::{Direction, FlowId};
 use serde_json::{Value, json};
@@ -28,8 +29,6 @@ const RECONNECT: Duration = Duration::from_millis(500);
 const FIGURES: Duration = Duration::from_secs(1);
 /// Commands to the event socket that may wait.
 const MAX_WAITING: usize = 64;
-/// Characters of a body that tell whether it is text.
-const SAMPLE: usize = 4096;
 
 pub struct TopClient {
     home: Arc<DataDir>,
@@ -261,13 +260,6 @@ fn body(api: &InstanceApi, id: FlowId, side: Direction, hex: bool) -> Result<Bod
         Some(text) => Ok(BodyText { truncated: text.len() >= BODY_LIMIT, text }),
         None => view("hex", HEX_LIMIT).map(|text| BodyText { truncated: text.len() >= HEX_LIMIT * 4, text }),
     }
-}
-
-/// Whether a text was text before it was decoded: few characters that no text has.
-fn is_text(text: &str) -> bool {
-    let odd = |c: &char| *c == char::REPLACEMENT_CHARACTER || (c.is_control() && !matches!(c, '\n' | '\r' | '\t'));
-    let sample: Vec<char> = text.chars().take(SAMPLE).collect();
-    sample.iter().filter(|c| odd(c)).count() * 20 <= sample.len()
 }
 
 fn replay(api: &InstanceApi, id: FlowId) -> Result<String, String> {

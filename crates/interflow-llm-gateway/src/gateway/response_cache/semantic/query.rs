@@ -1,9 +1,6 @@
 //! The text by which a request is compared, and everything else, which has to be equal.
 
-use std::fmt;
-
-use serde::Deserialize;
-use serde::de::{Error as _, MapAccess, SeqAccess, Visitor};
+use interflow_codec::json::{JsonReader, JsonToken};
 use serde_json::{Map, Value};
 
 /// A request with its last text taken out.
@@ -20,10 +17,10 @@ impl SemanticQuery {
     /// results, its last message is not one text of the user, or it can be read in more than one way. Whatever is not
     /// known to be text rules a request out.
     pub fn read(body: &[u8], max_text: usize) -> Option<Self> {
-        let mut body = serde_json::from_slice::<UniqueValue>(body).ok()?.0;
-        let text = take_last_text(body.as_object_mut()?)?;
+        let mut read = serde_json::from_slice(body).ok().filter(|read| !repeats_members(body, read))?;
+        let text = take_last_text(read.as_object_mut()?)?;
         let is_text = !text.trim().is_empty() && text.len() <= max_text;
-        is_text.then(|| Self { text, rest: body.to_string() })
+        is_text.then(|| Self { text, rest: read.to_string() })
     }
 }
 
@@ -84,64 +81,21 @@ fn is_text_part(part: &Value) -> bool {
         && matches!(kind, None | Some("text" | "input_text" | "output_text"))
 }
 
-/// JSON in which no object repeats a member: parsers disagree about which one counts.
-struct UniqueValue(Value);
-
-impl<'de> Deserialize<'de> for UniqueValue {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(UniqueVisitor).map(Self)
+/// Whether an object of a JSON text has a member twice: parsers disagree about which one counts.
+fn repeats_members(json: &[u8], read: &Value) -> bool {
+    let (mut reader, mut names) = (JsonReader::new(json), 0);
+    while let Ok(Some(token)) = reader.next_token() {
+        names += usize::from(matches!(token, JsonToken::Name(_)));
     }
+    names != members_of(read)
 }
 
-struct UniqueVisitor;
-
-impl<'de> Visitor<'de> for UniqueVisitor {
-    type Value = Value;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("JSON without repeated members")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
-        let mut members = Map::new();
-        while let Some(key) = map.next_key::<String>()? {
-            if members.insert(key, map.next_value::<UniqueValue>()?.0).is_some() {
-                return Err(A::Error::custom("a repeated member"));
-            }
-        }
-        Ok(Value::Object(members))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Value, A::Error> {
-        let mut out = Vec::new();
-        while let Some(UniqueValue(value)) = list.next_element()? {
-            out.push(value);
-        }
-        Ok(Value::Array(out))
-    }
-
-    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_unit<E>(self) -> Result<Value, E> {
-        Ok(Value::Null)
+/// How many members all objects of a value have.
+fn members_of(value: &Value) -> usize {
+    match value {
+        Value::Object(members) => members.len() + members.values().map(members_of).sum::<usize>(),
+        Value::Array(all) => all.iter().map(members_of).sum(),
+        _ => 0,
     }
 }
 
