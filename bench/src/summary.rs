@@ -80,16 +80,17 @@ fn grouped(value: f64) -> String {
 }
 
 /// Cases of the page for readers: table, case, and what it is about.
-const HEADLINES: [(&str, &str, &str); 8] = [
+const HEADLINES: [(&str, &str, &str); 9] = [
     ("forward", "plain 16 KiB", "A forward proxy, 100 connections, pages of 16 KiB"),
     ("forward", "9900 connections", "A forward proxy, 9,900 busy connections"),
     ("mitm", "PLAIN 8 KiB", "Plain HTTP, 16 connections, pages of 8 KiB"),
     ("mitm", "TLS new connection", "TLS opened and closed again: a new connection for each request"),
     ("llm-gateway", "pass-through, openai", "A gateway to LLM providers, requests of 2 KB passed on"),
+    ("llm-gateway", "translation, anthropic to openai", "A gateway to LLM providers that translates between two APIs"),
     (
         "llm-gateway",
         "key, budget, guardrails, redaction and recording",
-        "The same with a virtual key, a budget, guardrails, redaction and recording",
+        "A key, a budget and a recording; guardrails and redaction besides (agentgateway: a key and a limit)",
     ),
     ("redact", "openai", "Personal data taken out of a prompt and put back into the answer"),
     ("media", "relay 7 MiB, 100 viewers", "A video file of 7 MiB for 100 viewers"),
