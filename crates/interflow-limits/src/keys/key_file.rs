@@ -245,7 +245,7 @@ pub fn add_key(text: &mut String, new: NewVirtualKey, now: Timestamp) -> KeyResu
     Ok(secret)
 }
 
-/// Refuses an expiry in the past for what is created: nobody means it, and it could never be used.
+/// Refuses an expiry in the past for what is created, which could never be used.
 pub(super) fn check_expiry(expires: Option<Timestamp>, now: Timestamp) -> KeyResult<()> {
     let Some(past) = expires.filter(|end| *end <= now).map(to_the_second) else { return Ok(()) };
     Err(KeyFileError(format!("the expiry {past} is in the past: give a later one, or for how long (90d), or none")))
