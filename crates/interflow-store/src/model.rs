@@ -511,6 +511,11 @@ impl FlowRecord {
         })
     }
 
+    /// When it ended, as far as that is known, in microseconds since the Unix epoch.
+    pub fn ended(&self) -> u64 {
+        self.started.micros().saturating_add(self.duration().unwrap_or_default())
+    }
+
     pub fn body(&self, direction: Direction) -> Option<&BodyRecord> {
         match direction {
             Direction::Request => self.request.as_ref().map(|r| &r.body),

@@ -53,6 +53,11 @@ pub fn may_hold(flow: &FlowSummary, endpoints: &EndpointOverrides) -> bool {
     }
 }
 
+/// As [`may_hold`], by a flow's record.
+pub fn record_may_hold(row: &FlowRecord, endpoints: &EndpointOverrides) -> bool {
+    may_hold(&row.summary(Timestamp::now()), endpoints)
+}
+
 /// The LLM call of an HTTP flow; `None` if there is none, or its request was not fully recorded. Its memory counts
 /// towards the process's budget while the returned reservation is alive.
 ///
@@ -263,7 +268,7 @@ impl WebSocketCallReader {
             }
         }
         if over {
-            let end = Timestamp::from_micros(row.started.micros() + row.duration().unwrap_or_default());
+            let end = Timestamp::from_micros(row.ended());
             calls.extend(self.under_way.drain(..).map(|call| call.finish(row, end)));
             calls.extend(self.live.end(row, end, "completed"));
         }

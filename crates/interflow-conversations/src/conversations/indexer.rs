@@ -89,6 +89,11 @@ impl IndexerHandle {
         self.send_command(|indexer| indexer.rebuild(&mut |_| {})).await
     }
 
+    /// Whether a flow may contain a call, by its record.
+    pub fn may_hold_call(&self, flow: &FlowRecord) -> bool {
+        from_recording::record_may_hold(flow, &self.endpoints.load())
+    }
+
     /// Indexes imported flows, which a store of this process alone does not announce, in the order of their ends. A session
     /// that is stored in part is continued with them; [`rebuild`](Self::rebuild) puts it in order.
     ///
@@ -285,14 +290,18 @@ impl<'s> ConversationIndexer<'s> {
     }
 
     fn add_imported(&mut self, ids: &[FlowId]) -> Result<()> {
-        let mut flows = Vec::new();
-        for id in ids {
-            let ended = |row: &FlowRecord| row.started.micros().saturating_add(row.duration().unwrap_or_default());
-            flows.extend(self.load(*id, FlowParts::Row)?.map(|flow| RecordedFlow { id: *id, ended: ended(&flow.row) }));
+        for flow in self.load_by_end(ids)? {
+            self.index_flow(&RecordedFlow { id: flow.row.id, ended: flow.row.ended() })?;
         }
-        flows.sort_unstable_by_key(|flow| (flow.ended, flow.id));
-        flows.iter().try_for_each(|flow| self.index_flow(flow))?;
         self.save(IndexProgress::default())
+    }
+
+    /// The records of those of the flows that may contain calls, in the order in which they ended.
+    fn load_by_end(&self, ids: &[FlowId]) -> Result<Vec<LoadedFlow>> {
+        let flows = ids.iter().filter_map(|id| self.load(*id, FlowParts::Row).transpose());
+        let mut flows = flows.collect::<Result<Vec<_>>>()?;
+        flows.sort_unstable_by_key(|flow| (flow.row.ended(), flow.row.id));
+        Ok(flows)
     }
 
     /// Indexes the next flows, if it is this process's turn.
@@ -440,11 +449,8 @@ impl<'s> ConversationIndexer<'s> {
     /// A flow that may contain a call; `None` if it does not, was deleted meanwhile, or is damaged.
     fn load(&self, id: FlowId, parts: FlowParts) -> Result<Option<LoadedFlow>> {
         match self.store.get_loaded(id, parts) {
-            Ok(flow) => {
-                let may_hold = from_recording::may_hold(&flow.row.summary(Timestamp::now()), &self.endpoints.load());
-                Ok(Some(flow).filter(|_| may_hold))
-            }
-            Err(StoreError::NotFound(_)) => Ok(None),
+            Ok(flow) if from_recording::record_may_hold(&flow.row, &self.endpoints.load()) => Ok(Some(flow)),
+            Ok(_) | Err(StoreError::NotFound(_)) => Ok(None),
             Err(e) => from_recording::skip_damaged(id, e).map(|()| None),
         }
     }
@@ -492,18 +498,10 @@ impl<'s> ConversationIndexer<'s> {
         if ids.len() > MAX_REASSEMBLED_FLOWS {
             return Ok(None);
         }
-        let count = ids.len();
-        let mut flows = Vec::new();
-        for id in ids {
-            if let Some(flow) = self.load(id, FlowParts::Row)? {
-                let ended = flow.row.started.micros().saturating_add(flow.row.duration().unwrap_or_default());
-                flows.push((ended, id, flow));
-            }
-        }
-        flows.sort_unstable_by_key(|(ended, id, _)| (*ended, *id));
+        let flows = self.load_by_end(&ids)?;
         self.assembler.drop_session(key);
         let mut is_first = true;
-        for (_, _, flow) in flows {
+        for flow in flows {
             self.cursor.renew()?;
             let (calls, reservation) = self.read_calls(&flow, BTreeSet::new())?;
             for call in calls.into_iter().filter(|call| call.key() == key) {
@@ -514,7 +512,7 @@ impl<'s> ConversationIndexer<'s> {
         }
         let in_order = vec![key.to_owned()];
         self.save(IndexProgress { reassembled: in_order.clone(), in_order, ..IndexProgress::default() })?;
-        Ok(Some(count))
+        Ok(Some(ids.len()))
     }
 
     fn add_call(&mut self, call: ParsedCall) -> Result<()> {

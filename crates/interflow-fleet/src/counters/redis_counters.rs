@@ -240,13 +240,12 @@ impl RedisStoreInner {
         &self,
         asks: &[CounterRequest],
         lease: &str,
-        used: &[u64],
-        age: Duration,
+        spent: Spent<'_>,
         is_unknown: bool,
     ) -> Result<(), CounterStoreError> {
-        let used_of = |i: usize| used.get(i).copied().unwrap_or_default().to_string();
+        let used_of = |i: usize| spent.used.get(i).copied().unwrap_or_default().to_string();
         let is_unknown = if is_unknown { "1" } else { "0" };
-        let first = vec![lease.to_owned(), age.as_secs().to_string(), lease_state_ttl(), is_unknown.to_owned()];
+        let first = vec![lease.to_owned(), spent.age.as_secs().to_string(), lease_state_ttl(), is_unknown.to_owned()];
         let call = self.script_call(asks, Some(lease), first, |i, ask| vec![ask.cost.to_string(), used_of(i)]);
         self.run_script::<i64>(&self.scripts.settle, &call).await.map(|_| ())
     }
@@ -262,10 +261,10 @@ impl RedisCounterStore {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let (inner, asks, lease) = (Arc::clone(&self.0), asks.to_vec(), lease.to_owned());
         runtime.spawn(async move {
-            let nothing = vec![0; asks.len()];
             // While the server is not asked at all, after a timeout, it would be refused here.
             tokio::time::sleep(LOST_LEASE_PAUSE).await;
-            if let Err(e) = inner.settle(&asks, &lease, &nothing, LOST_LEASE_PAUSE, true).await {
+            let nothing = Spent { used: &[], age: LOST_LEASE_PAUSE };
+            if let Err(e) = inner.settle(&asks, &lease, nothing, true).await {
                 tracing::debug!("limits: the estimate of a refused request cannot be given back: {e}");
             }
         });
@@ -303,7 +302,7 @@ impl CounterStore for RedisCounterStore {
         Box::pin(async move {
             // First, so that a heartbeat in progress does not renew the slots after they were freed.
             self.held.lock().remove(lease);
-            self.settle(asks, lease, spent.used, spent.age, false).await
+            self.settle(asks, lease, spent, false).await
         })
     }
 

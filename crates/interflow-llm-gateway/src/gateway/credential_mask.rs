@@ -8,7 +8,7 @@ use hashlink::LruCache;
 use interflow_codec::content_coding::{self as coding, ContentDecoder};
 use interflow_limits::KeyContext;
 use interflow_llm::{LlmCall, realtime};
-use interflow_redact::{DecodedBody, Replacer, ReplacingBody, encoded_forms, replace_in_headers};
+use interflow_redact::{DecodedBody, Replacer, ReplacingBody, replace_in_headers};
 use interflow_types::{
     AttemptHandle, Body, Direction, EarlyExit, EntryKind, Error, ErrorKind, Flow, Headers, Method, RequestHead,
     ResponseHead, StatusCode, StreamMessage,
@@ -53,18 +53,13 @@ impl Default for CredentialMask {
 
 impl MaskedForms {
     fn of(credentials: &[Vec<u8>]) -> Self {
-        let mask = |form: Vec<u8>| {
-            let stars = vec![b'*'; form.len()];
-            (form, stars)
-        };
-        let texts = || credentials.iter().filter_map(|c| std::str::from_utf8(c).ok());
-        let of = |min: usize| texts().filter(move |c| c.len() >= min);
-        let escaped = |min: usize| of(min).map(|c| c.as_bytes().to_vec()).collect::<Vec<_>>();
-        let long = escaped(MIN_LENGTH_IN_REPLIES);
-        let replies = Replacer::new(long.iter().cloned().map(mask).collect()).map(|swap| swap.with_escaped(long));
-        let errors = Replacer::new(texts().flat_map(encoded_forms).map(mask).collect());
-        let errors = errors.map(|swap| swap.with_escaped(escaped(MIN_LENGTH)));
-        Self { errors: errors.map(Arc::new), replies: replies.map(Arc::new) }
+        // All have at least `MIN_LENGTH`.
+        let texts: Vec<&str> = credentials.iter().filter_map(|c| std::str::from_utf8(c).ok()).collect();
+        let long: Vec<Vec<u8>> =
+            texts.iter().filter(|c| c.len() >= MIN_LENGTH_IN_REPLIES).map(|c| c.as_bytes().to_vec()).collect();
+        let mask = |form: &Vec<u8>| (form.clone(), vec![b'*'; form.len()]);
+        let replies = Replacer::new(long.iter().map(mask).collect()).map(|swap| swap.with_escaped(long));
+        Self { errors: Replacer::masking(&texts).map(Arc::new), replies: replies.map(Arc::new) }
     }
 }
 

@@ -81,7 +81,8 @@ impl GuardrailSettings {
 
     /// The guardrails that apply to a call.
     pub(super) fn for_flow(&self, flow: &Flow, call: &LlmCall) -> ActiveGuards {
-        let models = self.gateway.models_of(call);
+        let names_models = self.guards.iter().any(|guard| !guard.config.models.is_empty());
+        let models = if names_models { self.gateway.models_of(call) } else { Vec::new() };
         let applying: Vec<&Arc<Guard>> = self.guards.iter().filter(|g| g.applies(flow, call, &models)).collect();
         let of = |covers: fn(&GuardrailConfig) -> bool| {
             applying.iter().filter(|g| covers(&g.config)).map(|g| Arc::clone(g)).collect::<Vec<_>>()

@@ -284,11 +284,10 @@ impl LimitPass {
             scope::check_call(key, &mut called, head, &named, is_unclear)
                 .map_err(|(why, group)| rejections::reject_scope(flow, &called, key, why, group.as_deref()))?;
         }
+        let deployments_of = |call| self.gateway.deployments_of(call, called.model.as_deref());
         let deployments = match operation {
             Operation::Batches => named.models_of_batch(&called.name),
-            _ => flow
-                .extension()
-                .map_or_else(Vec::new, |call| self.gateway.deployments_of(call, called.model.as_deref())),
+            _ => flow.extension().map(deployments_of).unwrap_or_default(),
         };
         let subject = RequestAttributes {
             key,

@@ -1,7 +1,7 @@
 //! The content of a request and its response as attributes of a span, by the conventions that the operator chose.
 
 use bytes::Bytes;
-use interflow_codec::content_coding as coding;
+use interflow_codec::{content_coding as coding, json};
 use interflow_llm::message::{
     ApiFormat, Attachment, ChatMessage, ContentBlock, MessageRole, ModelReply, ModelRequest, parse,
 };
@@ -48,8 +48,7 @@ fn decoded((headers, bytes): (Headers, Bytes)) -> Option<(Headers, Bytes)> {
 
 impl ParsedContent {
     fn read(content: SpanContent) -> Option<Self> {
-        let body: Value =
-            interflow_codec::json::parse(&content.request.filter(|b| b.len() <= MAX_DECODED_BYTES)?).ok()?;
+        let body: Value = json::parse(&content.request.filter(|b| b.len() <= MAX_DECODED_BYTES)?).ok()?;
         let format = ApiFormat::detect(&content.path, &body)?;
         let mut parameters = Map::new();
         let inner = ["generationConfig", "generation_config", "inferenceConfig", "options"]

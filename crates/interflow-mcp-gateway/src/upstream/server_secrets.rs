@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use interflow_redact::{Replacer, encoded_forms};
+use interflow_redact::Replacer;
 use interflow_types::secret_names::{is_secret_name, without_credentials};
 
 use crate::config::McpServerConfig;
@@ -49,13 +49,9 @@ impl ServerSecrets {
 
     pub(super) fn mask(&self) -> SecretMask {
         // A server may repeat a token without `Bearer`.
-        let parts =
-            self.masked.iter().flat_map(|value| [Some(&**value), value.split_once(' ').map(|(_, token)| token)]);
+        let parts = self.masked.iter().flat_map(|text| [Some(&**text), text.split_once(' ').map(|(_, token)| token)]);
         let secrets: Vec<&str> = parts.flatten().filter(|secret| secret.len() >= MIN_MASKED).collect();
-        let forms = secrets.iter().flat_map(|secret| encoded_forms(secret));
-        let mask = Replacer::new(forms.map(|form| (form.clone(), vec![b'*'; form.len()])).collect());
-        let escaped = secrets.iter().map(|secret| secret.as_bytes().to_vec()).collect();
-        SecretMask(mask.map(|mask| Arc::new(mask.with_escaped(escaped))))
+        SecretMask(Replacer::masking(&secrets).map(Arc::new))
     }
 }
 

@@ -12,6 +12,7 @@ use bytes::{Bytes, BytesMut};
 use interflow_types::{Body, BodyFrame, BodyStream, Headers, Result};
 
 use crate::bound_secrets::escaped_secret::{self, EscapedMatch};
+use crate::bound_secrets::secret_forms::encoded_forms;
 
 /// Replaces each of several byte strings by another.
 #[derive(Debug)]
@@ -39,6 +40,13 @@ impl Replacer {
         // Longest match: a placeholder that contains another one as its beginning is replaced as a whole.
         let find = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&from).ok()?;
         Some(Self { find, texts: from, with, longest, keeps_length, escaped: Vec::new() })
+    }
+
+    /// Replaces secrets by as many asterisks, in every encoding in which they may come back; `None` if there are none.
+    pub fn masking(secrets: &[&str]) -> Option<Self> {
+        let forms = secrets.iter().flat_map(|secret| encoded_forms(secret));
+        let mask = Self::new(forms.map(|form| (form.clone(), vec![b'*'; form.len()])).collect())?;
+        Some(mask.with_escaped(secrets.iter().map(|secret| secret.as_bytes().to_vec()).collect()))
     }
 
     /// Also replaces these by as many asterisks as they take, whichever of their characters are escaped as in JSON, URLs

@@ -11,6 +11,7 @@ use interflow_archive::pcapng::{PacketSides, PcapngOptions};
 use interflow_archive::{
     self, ArchiveFormat, ExportOptions, FlowExporter, ImportError, ImportReport, StoreBodySource, for_each_readable,
 };
+use interflow_conversations::conversations::indexer::IndexerHandle;
 use interflow_query::Query;
 use interflow_store::{FlowRecord, FlowStore, FlowSummary, FlowWithBodies};
 use interflow_types::schema::JsonSchema;
@@ -200,19 +201,19 @@ pub async fn import(
     let indexer = context.instance().ok().and_then(|state| state.conversations.clone());
     let indexer = indexer.filter(|_| store.shared_index().is_none());
     read_upload(permit, body, records.max_upload, move |upload| {
-        let mut batch = ImportBatch { store: &*store, flows: Vec::new(), ids: Vec::new(), bytes: 0, imported: 0 };
+        let (flows, calls) = (Vec::new(), Vec::new());
+        let mut batch = ImportBatch { store: &*store, indexer, flows, calls, bytes: 0, imported: 0, present: 0 };
         let read = interflow_archive::import(format, upload, &mut |flow| batch.add(flow));
         // What was read before an error is stored and indexed, too.
         let rest = batch.store().map_err(|source| ImportError::Io { source, report: ImportReport::default() });
-        let stored = batch.ids.len() as u64;
-        if let Some(indexer) = indexer.filter(|_| batch.imported > 0)
-            && let Err(error) = Handle::current().block_on(indexer.add_imported(batch.ids))
+        if let Some(indexer) = batch.indexer.as_ref().filter(|_| batch.imported > 0 && !batch.calls.is_empty())
+            && let Err(error) = Handle::current().block_on(indexer.add_imported(batch.calls))
         {
             tracing::warn!(%error, "imported LLM calls are not indexed: `interflow conversations rebuild` does that");
         }
         let report = read.and_then(|report| rest.map(|()| report)).map_err(|e| e.after(batch.imported))?;
-        let present = stored - batch.imported;
-        Ok(Json(ImportResult { imported: batch.imported, present, skipped: report.skips, reasons: report.skipped }))
+        let (imported, present) = (batch.imported, batch.present);
+        Ok(Json(ImportResult { imported, present, skipped: report.skips, reasons: report.skipped }))
     })
     .await
 }
@@ -220,11 +221,14 @@ pub async fn import(
 /// Flows of an import that are stored together.
 struct ImportBatch<'s> {
     store: &'s dyn FlowStore,
+    indexer: Option<IndexerHandle>,
     flows: Vec<FlowWithBodies>,
+    /// Stored flows that may contain LLM calls, for the indexer.
+    calls: Vec<FlowId>,
     bytes: usize,
-    /// Those that are stored, and how many of them were not before.
-    ids: Vec<FlowId>,
+    /// How many flows were stored, and how many were there already.
     imported: u64,
+    present: u64,
 }
 
 impl ImportBatch<'_> {
@@ -236,13 +240,17 @@ impl ImportBatch<'_> {
 
     fn store(&mut self) -> io::Result<()> {
         let flows = std::mem::take(&mut self.flows);
-        let ids: Vec<FlowId> = flows.iter().map(|flow| flow.row.id).collect();
+        let may_hold_call = |row| self.indexer.as_ref().is_some_and(|indexer| indexer.may_hold_call(row));
+        let calls: Vec<_> = flows.iter().filter(|flow| may_hold_call(&flow.row)).map(|flow| flow.row.id).collect();
+        let count = flows.len() as u64;
         self.bytes = 0;
         if flows.is_empty() {
             return Ok(());
         }
-        self.imported += self.store.insert_all(flows).map_err(io::Error::other)?;
-        self.ids.extend(ids);
+        let new = self.store.insert_all(flows).map_err(io::Error::other)?;
+        self.imported += new;
+        self.present += count - new;
+        self.calls.extend(calls);
         Ok(())
     }
 }

@@ -63,8 +63,7 @@ pub(crate) fn response_in_path(path: &str) -> Option<String> {
     let path = percent::decoded_lossy(path.split('?').next()?);
     let segments: Vec<&str> = path.split('/').skip(1).collect();
     let named = |list: &str| segments.windows(2).rfind(|pair| pair[0].eq_ignore_ascii_case(list));
-    let list = ["responses", "interactions", "conversations"].into_iter().find_map(named)?;
-    Some(list[1].to_owned())
+    ["responses", "interactions", "conversations"].into_iter().find_map(named).map(|pair| pair[1].to_owned())
 }
 
 impl ResponsePins {
