@@ -29,11 +29,20 @@ async function startDemo(home) {
   const api = async (path) => (await fetch(`${admin}/api/v1${path}`, { headers: { authorization: `Bearer ${token}` } })).json();
   await until('the sub-agent has not answered', async () => {
     const { conversations } = await api('/conversations?query=agent:claude-code');
-    return conversations?.[0]?.turns > 1 ? true : undefined;
+    return conversations?.some((c) => c.turns > 1) ? true : undefined;
   });
   await useKeys(home, instance.gateway, api);
+  // Other traffic is then the newest again, and the charts have some width.
+  await until('the demo stands still', async () => ((await api('/flows/count?query=host:shop.example+path:/socket')).count > 3 ? true : undefined));
   return { admin, token, api };
 }
+
+/** What the holders of the keys ask, and the offer that follows many times. */
+const QUESTIONS = [
+  ['Which of these lamps fit a small office?', 'A lamp of brass, 40 cm, 89.00. '],
+  ['Sort these chairs by price.', 'A chair of oak, 45 cm, 120.00. '],
+  ['Write a short answer about these rugs.', 'A rug of wool, 2 m, 210.00. '],
+];
 
 /** Keys of two teams, with budgets, and some spending. */
 async function useKeys(home, gateway, api) {
@@ -44,14 +53,15 @@ async function useKeys(home, gateway, api) {
     JSON.parse(interflow('keys', 'add', '--id', id, '--owner', owner, '--team', team, '--money-per-day', money, '--expires', '90d', '--format', 'json')).key);
   interflow('reload');
   const ask = (key, model, content) => fetch(`http://${gateway}/openai/v1/chat/completions`, {
-    method: 'POST', headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json' },
+    method: 'POST', headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json', 'user-agent': 'OpenAI/Python 1.109.1' },
     body: JSON.stringify({ model, messages: [{ role: 'user', content }] }),
   }).then(async (response) => {
     if (!response.ok) throw new Error(`the gateway answers ${response.status}: ${await response.text()}`);
     await response.arrayBuffer();
   });
   for (const [n, key] of keys.entries()) {
-    for (let turn = 0; turn < 6 - 2 * n; turn += 1) await ask(key, turn % 2 ? 'gpt-6.1-terra' : 'gpt-6.1-sol', 'Compare these offers. '.repeat(2000 * (turn + 1)));
+    const [question, offer] = QUESTIONS[n];
+    for (let turn = 0; turn < 6 - 2 * n; turn += 1) await ask(key, turn % 2 ? 'gpt-6.1-terra' : 'gpt-6.1-sol', `${question}\n\n${offer.repeat(1200 * (turn + 1))}`);
   }
   await until('the spending is not counted', async () => ((await api('/flows/count?query=tag:key:desk')).count > 0 ? true : undefined));
 }
@@ -63,11 +73,11 @@ const PICTURES = {
     ready: (page) => page.getByText('messages').first().waitFor(),
   },
   flow: {
-    path: async ({ api }) => `/?q=host:shop.example&id=${(await api('/flows?query=host:shop.example+path:/products+tag:edited&limit=1')).flows[0].id}&tab=exchange`,
+    path: async ({ api }) => `/?q=host:shop.example&id=${(await api('/flows?query=host:shop.example+path:/products+tag:edited+is:intercepted&limit=1')).flows[0].id}&tab=exchange`,
     ready: (page) => page.getByText('shop.example').first().waitFor(),
   },
   conversations: {
-    path: async ({ api }) => `/conversations?c=${(await api('/conversations?query=agent:claude-code')).conversations[0].id}`,
+    path: async ({ api }) => `/conversations?c=${(await api('/conversations?query=agent:claude-code')).conversations.find((c) => c.turns > 1).id}`,
     ready: (page) => page.getByText('Bash').first().waitFor(),
   },
   approvals: {

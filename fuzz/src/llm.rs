@@ -95,6 +95,6 @@ pub fn llm_stream(data: &[u8]) {
             out
         };
         assert_eq!(translate(raw.len().max(1)), translate(5));
-        assert!(whole_reply(client, &head, &parse_reply(upstream, raw)).is_object());
+        assert!(whole_reply(client, &head, &parse_reply(upstream, client, raw).0).is_object());
     }
 }

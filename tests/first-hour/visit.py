@@ -82,14 +82,15 @@ def npm_packages(files):
 
 
 def serve():
-    """In place of the internet: the addresses that README calls by name, and both registries."""
+    """In place of the internet: the addresses that README calls by name, and both registries. Returns what the installer must be told."""
     server = http.server.ThreadingHTTPServer(("127.0.0.1", PORT), functools.partial(Server, directory="/files"))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     pathlib.Path("/etc/npmrc").write_text(f"registry={ADDRESS}\naudit=false\nupdate-notifier=false\n")
     pathlib.Path("/etc/pip.conf").write_text(f"[global]\nno-index = true\nfind-links =\n    {ADDRESS}/pypi/\n    /usr/share/python-wheels\ndisable-pip-version-check = true\n")
     installer = pathlib.Path("/files/install.sh")
     baked = installer.exists() and ADDRESS in installer.read_text()
-    pathlib.Path("/etc/profile.d/release.sh").write_text(f"export FILES={ADDRESS}\n" + ("" if baked else f"export INTERFLOW_BASE_URL={ADDRESS}\n"))
+    pathlib.Path("/etc/profile.d/release.sh").write_text(f"export FILES={ADDRESS}\n")
+    return {} if baked else {"INTERFLOW_BASE_URL": ADDRESS}
 
 
 class Visit:
@@ -102,9 +103,9 @@ class Visit:
     def fail(self, place, what):
         self.result["failures"].append(f"{place}: {what}")
 
-    def install(self, way):
+    def install(self, way, settings):
         shell = Terminal(self.user)
-        for line in [f"curl -fsSLO $FILES/{name}" for name in way["downloads"]] + way["lines"]:
+        for line in [f"export {name}={value}" for name, value in settings.items()] + [f"curl -fsSLO $FILES/{name}" for name in way["downloads"]] + way["lines"]:
             status, screen = shell.run(line, 120)
             if status:
                 raise RuntimeError(f"$ {line}\n{screen}\nended with {status}")
@@ -214,10 +215,10 @@ def main():
     text = pathlib.Path(job["page"]).read_text()
     Server.npm = npm_packages(job["files"])
     enter(job["layers"], job["files"])
-    serve()
+    settings = serve()
     visit = Visit(job["page"], text, job["exclusions"])
     try:
-        visit.install(job["way"])
+        visit.install(job["way"], settings)
         visit.read()
         if running := visit.left():
             visit.fail(job["page"], f"leaves running: {running}")

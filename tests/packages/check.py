@@ -121,6 +121,9 @@ def rpm():
     if has("rpm", root=True):
         root, package = SCRATCH / "rpm", one(f"*.{MACHINE}.rpm")
         root.mkdir()
+        needed = {line for line in run("rpm", "--query", "--package", "--requires", package).stdout.splitlines() if not line.startswith("rpmlib(")}
+        # Fedora calls it shadow-utils, openSUSE shadow.
+        check(".rpm: what it needs has these names on each system", needed == {"/bin/sh", "ca-certificates", "(shadow-utils or shadow)"}, needed)
         # Its scripts are for a system, which the folder is not; nor are there other packages in it.
         tool = ["rpm", "--root", root, "--dbpath", "/var/lib/rpm"]
         run(*tool, "--install", "--nodeps", "--noscripts", package)
@@ -327,6 +330,30 @@ def chart():
         check("chart: IMAGE is its default", f"registry.example.com/interflow:{VERSION}" in given.stdout, given.stderr)
 
 
+def page(address):
+    """The page about packages names files that are there, and its commands that install from them work."""
+    text = Path("docs/operations/packages.md").read_text()
+    # Written for one machine; a reader of another puts in its names.
+    for name, value in (("VERSION", VERSION), ("x86_64", MACHINE), ("amd64", OCI), ("linux-x64", {"amd64": "linux-x64", "arm64": "linux-arm64"}[OCI])):
+        text = text.replace(name, value)
+    names = r"(?<![\w/.*-])(?:\./)?((?:\w+/)?[\w.*-]+\.(?:deb|rpm|tar|tar\.gz|tgz|whl|cdx\.json))(?![\w.])"
+    named = set(re.findall(names, re.sub("TARGET|ARCHITECTURE", "*", text)))
+    # dpkg-deb and rpmbuild make what they are there for.
+    named = {name for name in named if not name.endswith((".deb", ".rpm")) or list(FILES.glob(f"*{name[-4:]}"))}
+    left = [name for name in named if not list(FILES.glob(name)) + list(FILES.glob(f"*/{name}"))]
+    check(f"the page: its {len(named)} names of files are right", len(named) > 9 and not left, left or named)
+    where = SCRATCH / "page"
+    run(sys.executable, "-m", "venv", where)
+    # pip for pipx, a folder for the registry of images. Npm's registry has no such package, as before the first release.
+    settings = {"PATH": f"{where}/bin:{os.environ['PATH']}", "npm_config_prefix": str(where), "npm_config_registry": f"{address}/none"}
+    for tool, command, program in (("npm", r"`(npm install --global \./.*?)`", "bin/interflow"), ("pip", r"`(pipx install \./.*?)`", "bin/interflow"), ("skopeo", "skopeo copy .*", "image/manifest.json")):
+        [found] = re.findall(command, text)
+        if has(tool):
+            run("bash", "-c", re.sub(r"^pipx|docker://\S+", lambda m: "pip" if m[0] == "pipx" else f"dir:{where}/image", found), cwd=FILES, env=os.environ | settings)
+            check(f"the page: {found}", answers(where / program) if program.startswith("bin/") else (where / program).exists())
+            (where / program).unlink()
+
+
 listed = sums()
 signature()
 archive()
@@ -336,6 +363,7 @@ rpm()
 address = serve()
 npm(address)
 pip()
+page(address)
 install_script(address)
 manifests(listed)
 image()

@@ -195,6 +195,8 @@ describe.each([['light', 1440], ['dark', 1440], ['light', 390], ['dark', 390]] a
     const row = page.getByRole('row', { name: new RegExp(`^t-${colorScheme}-${width} team`) });
     await row.waitFor();
     expect(await violations(page)).toEqual([]);
+    // Tables scroll, the page does not.
+    expect(await page.locator('.shown').evaluate((shown) => shown.scrollWidth - shown.clientWidth)).toBeLessThanOrEqual(0);
     await row.getByRole('button', { name: /^Edit/ }).click();
     await page.getByRole('dialog').waitFor();
     expect(await violations(page), 'team').toEqual([]);

@@ -20,8 +20,9 @@ afterAll(async () => {
 /** Web Vitals call less than 0.1 good; 0.02 is not noticeable. */
 const MOST = 0.02;
 
-async function watched(path: string, width: number): Promise<Page> {
+async function watched(path: string, width: number, prepare?: (page: Page) => Promise<unknown>): Promise<Page> {
   const page = await world.page('/overview', { viewport: { width, height: 800 } });
+  await prepare?.(page);
   await page.addInitScript(() => {
     const seen: { value: number; what: string[] }[] = [];
     (window as unknown as { shifts: typeof seen }).shifts = seen;
@@ -47,6 +48,18 @@ describe.each([1280, 390])('%i pixels wide', (width) => {
     const page = await watched(path, width);
     await page.getByRole('heading', { level: 1 }).waitFor({ state: 'attached' });
     await page.waitForTimeout(1800);
+    const { sum, of } = await shifted(page);
+    expect(sum, JSON.stringify(of)).toBeLessThan(MOST);
+    await page.context().close();
+  });
+
+  it('/rules does not shift if it is known late how commands begin', async () => {
+    const page = await watched('/rules', width, (page) => page.route('**/api/v1/setup', async (route) => {
+      await new Promise((done) => setTimeout(done, 700));
+      await route.continue();
+    }));
+    await page.getByText(`interflow --data-dir ${world.home} run --rules FILE`).waitFor();
+    await page.waitForTimeout(300);
     const { sum, of } = await shifted(page);
     expect(sum, JSON.stringify(of)).toBeLessThan(MOST);
     await page.context().close();

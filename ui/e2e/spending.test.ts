@@ -72,6 +72,7 @@ it('the text keeps its distance from the fields, and the page is accessible', as
   await text.waitFor();
   const [above, below] = await Promise.all([by().boundingBox(), text.boundingBox()]);
   expect(below!.y - (above!.y + above!.height)).toBeGreaterThanOrEqual(8);
+  await card().getByRole('link', { name: 'totals of Conversations' }).waitFor();
   await card().getByLabel('To').fill(day(0));
   await card().getByLabel('From').fill(day(DAYS));
   await card().getByRole('img', { name: /^Spending by day/ }).waitFor();

@@ -58,7 +58,7 @@ pub fn table(effort: &Effort) -> Result<Table> {
     }
     for (size, label) in [(0, "0 B"), (8192, "8 KiB")] {
         let what = format!(
-            "GET of {size} bytes over https://, tunnel and TLS kept alive, opened and encrypted anew by the proxy"
+            "GET of {size} bytes over https://, tunnel and TLS kept alive, opened and encrypted again by the proxy"
         );
         session.case(&format!("TLS {label}"), &what, Kind::Throughput, |arm| tls(&testbed, effort, arm, size));
     }

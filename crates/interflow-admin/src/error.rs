@@ -192,10 +192,7 @@ impl From<QueryError> for ApiError {
             details.column = Some(error.column);
             (details.start, details.end) = (Some(error.span.start), Some(error.span.end));
         });
-        match error.remedy {
-            Some(remedy) => made.remedy(remedy),
-            None => made,
-        }
+        if let Some(remedy) = error.remedy { made.remedy(remedy) } else { made }
     }
 }
 

@@ -2,10 +2,9 @@
 
 use std::path::PathBuf;
 
-use interflow_types::config_sections;
-use interflow_types::labelled_enum;
 use interflow_types::schema::JsonSchema;
 use interflow_types::units::HumanDuration;
+use interflow_types::{config_sections, labelled_enum};
 use serde::{Deserialize, Serialize};
 
 config_sections! {

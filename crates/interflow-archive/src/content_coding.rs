@@ -46,11 +46,9 @@ pub fn decoder<'a>(headers: &Headers, body: Box<dyn Read + 'a>) -> io::Result<Bo
 /// The complete decoded body; the body itself if it cannot be decoded.
 pub fn decode(headers: &Headers, body: &[u8]) -> Vec<u8> {
     let mut plain = Vec::new();
-    match decoder(headers, Box::new(body)).and_then(|mut d| d.read_to_end(&mut plain)) {
-        // A body that cannot be decoded is shown as it was sent.
-        Ok(_) => plain,
-        Err(_) => body.to_vec(),
-    }
+    let decoded = decoder(headers, Box::new(body)).and_then(|mut d| d.read_to_end(&mut plain));
+    // A body that cannot be decoded is shown as it was sent.
+    if decoded.is_ok() { plain } else { body.to_vec() }
 }
 
 /// Encodes a decoded body with the coding named by its head, so that head and body match again. An unknown coding

@@ -247,9 +247,8 @@ fn json_changes(at: String, before: &Value, after: &Value, changes: &mut Vec<Flo
                     None => changes.push(change(inner(name), Some(value), None)),
                 }
             }
-            for (name, value) in b.iter().filter(|(name, _)| !a.contains_key(*name)) {
-                changes.push(change(inner(name), None, Some(value)));
-            }
+            let added = b.iter().filter(|(name, _)| !a.contains_key(*name));
+            changes.extend(added.map(|(name, value)| change(inner(name), None, Some(value))));
         }
         (Value::Array(a), Value::Array(b)) => array_changes(&at, a, b, changes),
         (a, b) => changes.push(change(at, Some(a), Some(b))),

@@ -13,6 +13,8 @@ use interflow_store::{BodyRecord, FlowKind, FlowState, RequestRecord, ResponseRe
 /// order where flows began at the same time.
 pub fn stable_id(started: Timestamp, number: u64, parts: &[&[u8]]) -> FlowId {
     let mut hash = blake3::Hasher::new();
+    // Also what the higher bits say: tables show only the last 40.
+    hash.update(&started.micros().to_le_bytes()).update(&number.to_le_bytes());
     // Each part with its length, so that different parts cannot run together to the same bytes.
     for part in parts {
         hash.update(&(part.len() as u64).to_le_bytes()).update(part);
@@ -131,10 +133,8 @@ impl<'s> ImportSink<'s> {
 
     /// The report of a zip, unless it is cut short: what was whole before is imported.
     pub fn finish_zip(self, cut: Option<String>) -> Result<ImportReport> {
-        match cut {
-            Some(cut) => Err(self.malformed(cut, "what was whole before it is imported")),
-            None => Ok(self.report),
-        }
+        let Some(cut) = cut else { return Ok(self.report) };
+        Err(self.malformed(cut, "what was whole before it is imported"))
     }
 
     /// The error for malformed content.
@@ -258,5 +258,9 @@ mod tests {
         let a = stable_id(at, 1, &[b"ab", b"c"]);
         assert_eq!((a, a.unix_millis()), (stable_id(at, 1, &[b"ab", b"c"]), 1_795_168_800_123));
         assert_ne!(a, stable_id(at, 1, &[b"a", b"bc"]));
+        // Tables show the last 8 characters.
+        let end = |at: Timestamp, number| stable_id(at, number, &[b"ab", b"c"]).to_string()[18..].to_owned();
+        let later = Timestamp::from_micros(at.micros() + 1);
+        assert!(end(at, 1) != end(at, 2) && end(at, 1) != end(later, 1));
     }
 }

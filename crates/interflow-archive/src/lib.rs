@@ -27,6 +27,7 @@ mod unpacked;
 pub mod view;
 mod zip;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Seek, Write};
 use std::str::FromStr;
@@ -130,10 +131,8 @@ fn stored<'a>(
     body: Option<&BodyRecord>,
     open: impl FnOnce(u64) -> interflow_store::Result<BodyReader>,
 ) -> io::Result<Box<dyn Read + 'a>> {
-    match body.filter(|body| body.kept > 0) {
-        Some(body) => Ok(Box::new(open(body.kept).map_err(io::Error::other)?)),
-        None => Ok(Box::new(io::empty())),
-    }
+    let Some(body) = body.filter(|body| body.kept > 0) else { return Ok(Box::new(io::empty())) };
+    Ok(Box::new(open(body.kept).map_err(io::Error::other)?))
 }
 
 /// Messages that are read at once.
@@ -361,6 +360,19 @@ pub fn exporter_with<'w>(
     })
 }
 
+/// A WebSocket over HTTP/2 (RFC 8441) as one over HTTP/1.1, for formats without a place for its `:protocol`.
+fn as_upgrade(row: &FlowRecord) -> Cow<'_, FlowRecord> {
+    let mut row = Cow::Borrowed(row);
+    if row.request.as_ref().is_some_and(|r| r.method == "CONNECT" && r.protocol.is_some())
+        && let Some(request) = &mut row.to_mut().request
+    {
+        request.method = "GET".to_owned();
+        request.headers.append_unchecked(b"Connection", b"Upgrade");
+        request.headers.append_unchecked(b"Upgrade", request.protocol.as_deref().unwrap_or_default().as_bytes());
+    }
+    row
+}
+
 /// Formats that are plain sequences of flows.
 struct PerFlowExporter<W, F> {
     out: W,
@@ -536,10 +548,9 @@ fn import_zip(mut file: impl Read, format: Option<ArchiveFormat>, sink: FlowSink
 /// mitmproxy files begin with a length, JSONL with Interflow's marker; every other JSON object is assumed to be HAR.
 /// Packet captures and Parquet begin with marks of their own.
 fn detect(head: &[u8]) -> Option<ArchiveFormat> {
-    for (mark, format) in [("\n\r\r\n", ArchiveFormat::Pcapng), ("PAR1", ArchiveFormat::Parquet)] {
-        if head.starts_with(mark.as_bytes()) {
-            return Some(format);
-        }
+    let marks = [("\n\r\r\n", ArchiveFormat::Pcapng), ("PAR1", ArchiveFormat::Parquet)];
+    if let Some((_, format)) = marks.into_iter().find(|(mark, _)| head.starts_with(mark.as_bytes())) {
+        return Some(format);
     }
     let digits = head.iter().take_while(|b| b.is_ascii_digit()).count();
     // A tnetstring of the largest size has twelve digits at most.

@@ -115,10 +115,14 @@ pub fn unmasked(headers: &interflow_types::Headers) -> interflow_types::Headers 
     headers
 }
 
-/// Fields of the recorded request with masked values: they are not sent unless an edit sets them.
+/// Fields of the recorded request with masked values, which are not sent unless an edit sets them, and with a `?` in
+/// front the parameters of its query, which are sent masked unless an edit replaces the URL.
 pub fn masked_fields(row: &FlowRecord) -> Vec<String> {
-    let headers = row.request.iter().flat_map(|r| r.headers.iter());
-    headers.filter(|(_, v)| is_masked(v)).map(|(n, _)| String::from_utf8_lossy(n).into_owned()).collect()
+    let headers = row.request.iter().flat_map(|r| r.headers.iter()).filter(|(_, v)| is_masked(v));
+    let query = row.request.iter().filter_map(|r| r.path.split_once('?')).flat_map(|(_, query)| query.split('&'));
+    let parameters = query.filter_map(|p| p.split_once('=').filter(|(_, value)| value.contains("***")));
+    let headers = headers.map(|(n, _)| String::from_utf8_lossy(n).into_owned());
+    headers.chain(parameters.map(|(name, _)| format!("?{name}"))).collect()
 }
 
 /// A request that was written from nothing.

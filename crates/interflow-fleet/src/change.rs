@@ -10,11 +10,9 @@ use uuid::Uuid;
 use crate::conversations::write::detach_flows;
 use crate::database::connect::PooledClient;
 use crate::database::pool::{Database, Failure};
-use crate::database::rows;
-use crate::database::rows::{READ, clean, uuid_of};
+use crate::database::rows::{self, READ, clean, uuid_of};
 use crate::shipping::insert::notify;
-use crate::shipping::objects;
-use crate::shipping::objects::COUNT_DOWN;
+use crate::shipping::objects::{self, COUNT_DOWN};
 
 /// Changes tags and comment; `None` if there is no such flow.
 pub(crate) fn annotate(database: &Database, id: FlowId, change: FlowAnnotation) -> Result<Option<FlowRecord>> {

@@ -15,8 +15,7 @@ use crate::change::delete_where;
 use crate::conversations::write::detach_flows;
 use crate::database::migrate;
 use crate::database::pool::Database;
-use crate::shipping::objects;
-use crate::shipping::objects::COUNT_DOWN;
+use crate::shipping::objects::{self, COUNT_DOWN};
 use crate::state::instances;
 
 /// How often partitions are made and old ones dropped.

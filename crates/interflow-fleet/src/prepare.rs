@@ -17,10 +17,7 @@ impl Database {
             migrate::require_writable(&database.connector).await?;
             let storage = database.objects.as_deref();
             objects::check_place(&database.connector, storage, true).await?;
-            match storage {
-                Some(storage) => objects::try_out(storage).await,
-                None => Ok(()),
-            }
+            if let Some(storage) = storage { objects::try_out(storage).await } else { Ok(()) }
         })
     }
 

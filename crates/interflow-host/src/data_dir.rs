@@ -95,11 +95,8 @@ impl DataDir {
             return Ok(at(path.to_owned()));
         }
         let var = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
-        if let Some(data) = var("XDG_DATA_HOME") {
+        if let Some(data) = var("XDG_DATA_HOME").or_else(|| var("LOCALAPPDATA")) {
             return Ok(at(data.join("interflow")));
-        }
-        if let Some(local) = var("LOCALAPPDATA") {
-            return Ok(at(local.join("interflow")));
         }
         match var("HOME") {
             Some(home) if cfg!(target_os = "macos") => Ok(at(home.join("Library/Application Support/interflow"))),

@@ -10,8 +10,7 @@ use ureq::http::{self, Request, Response};
 use ureq::{Agent, AsSendBody, Body, SendBody};
 
 use crate::data_dir::{DataDir, InstanceInfo, connect_address};
-use crate::running_instances;
-use crate::{CliError, Result};
+use crate::{CliError, Result, running_instances};
 
 /// Maximum response size, in bytes.
 const MAX_ANSWER: u64 = 64 << 20;

@@ -521,7 +521,7 @@ impl UsageReservation {
             let charge = state.prices.charge(subject, usage);
             // Requests are counted, of which further deployments are none.
             let sums = UsageSums::of(&usage.tokens, usage.is_estimated, charge.cost, u64::from(i == 0));
-            limits.usage.record_usage(subject, &sums);
+            limits.usage.record_usage(subject, usage, &sums);
             limits.record_spend(subject, usage, sums);
             used.tokens = used.tokens.saturating_add(usage.tokens.total());
             used.micros = used.micros.saturating_add(charge.micros);

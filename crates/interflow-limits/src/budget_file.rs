@@ -38,7 +38,7 @@ impl BudgetFile {
             let aside = path.with_extension("broken");
             let _ = fs::rename(path, &aside);
             tracing::error!(
-                "limits: {} cannot be read ({e}); it is set aside as {}, and budgets begin anew",
+                "limits: {} cannot be read ({e}); it is set aside as {}, and budgets start at 0",
                 path.display(),
                 aside.display()
             );

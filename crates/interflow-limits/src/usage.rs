@@ -99,7 +99,7 @@ pub struct UsageRow {
     /// The authenticated user, or the key's owner.
     pub user: Option<Arc<str>>,
     pub provider: Arc<str>,
-    /// The model as requested by the client.
+    /// The model as requested by the client, or else the one that served.
     pub model: Option<Arc<str>>,
     /// Requests that were admitted and have ended.
     pub requests: u64,
@@ -123,9 +123,13 @@ type UsageKey = (Option<Arc<str>>, Option<Arc<str>>, Arc<str>, Option<Arc<str>>)
 pub struct UsageTotals(Mutex<BTreeMap<UsageKey, (UsageSums, u64)>>);
 
 impl UsageTotals {
-    fn update_row(&self, subject: &RequestAttributes, change: impl FnOnce(&mut (UsageSums, u64))) {
+    fn update_row(
+        &self,
+        (subject, known): (&RequestAttributes, Option<&Arc<str>>),
+        change: impl FnOnce(&mut (UsageSums, u64)),
+    ) {
         let (key, user) = (subject.key.as_ref().map(|k| Arc::clone(&k.id)), subject.user().map(Into::into));
-        let row = (key, user, Arc::clone(&subject.provider), subject.model.clone());
+        let row = (key, user, Arc::clone(&subject.provider), subject.model.as_ref().or(known).cloned());
         let mut rows = self.0.lock();
         // Model names are chosen by clients, so the number of rows is bounded.
         let is_full = rows.len() >= MAX_ROWS && !rows.contains_key(&row);
@@ -134,12 +138,14 @@ impl UsageTotals {
     }
 
     /// Adds an ended request, or what a further deployment used for it.
-    pub(crate) fn record_usage(&self, subject: &RequestAttributes, used: &UsageSums) {
-        self.update_row(subject, |(sums, _)| sums.add(used));
+    pub(crate) fn record_usage(&self, subject: &RequestAttributes, used: &DeploymentUsage, charged: &UsageSums) {
+        // A WebSocket may name its model only after it was opened.
+        let known = used.served.as_ref().map(|served| &served.model).or(used.answered.as_ref());
+        self.update_row((subject, known), |(sums, _)| sums.add(charged));
     }
 
     pub fn record_rejection(&self, subject: &RequestAttributes) {
-        self.update_row(subject, |(_, refused)| *refused += 1);
+        self.update_row((subject, None), |(_, refused)| *refused += 1);
     }
 
     /// Every row, sorted by key, user, provider and model. Sums may lag behind requests that are in progress.
@@ -176,18 +182,36 @@ mod tests {
             ..RequestAttributes::default()
         };
         let tokens = CallUsage { input: 10, output: 5, cache_read: 4, ..CallUsage::default() };
-        book.record_usage(&subject("a"), &UsageSums::of(&tokens, false, Some(2_000_000), 1));
-        book.record_usage(&subject("a"), &UsageSums::of(&tokens, false, None, 1));
+        let unknown = DeploymentUsage::default();
+        book.record_usage(&subject("a"), &unknown, &UsageSums::of(&tokens, false, Some(2_000_000), 1));
+        book.record_usage(&subject("a"), &unknown, &UsageSums::of(&tokens, false, None, 1));
         book.record_rejection(&subject("a"));
         let sums = book.rows().remove(0);
         assert_eq!((sums.requests, sums.refused, sums.input_tokens, sums.unpriced), (2, 1, 20, 1));
         assert_eq!(sums.dollars, 2.0);
         let most = CallUsage { input: u64::MAX, output: u64::MAX, cache_read: u64::MAX, ..CallUsage::default() };
-        book.record_usage(&subject("a"), &UsageSums::of(&most, false, None, 1));
+        book.record_usage(&subject("a"), &unknown, &UsageSums::of(&most, false, None, 1));
         let sums = book.rows().remove(0);
         assert_eq!((sums.input_tokens, sums.output_tokens, sums.cached_tokens), (u64::MAX, u64::MAX, u64::MAX));
         let used = UsageSums::of(&tokens, false, None, 1);
-        (0..MAX_ROWS + 100).for_each(|i| book.record_usage(&subject(&format!("m{i}")), &used));
+        (0..MAX_ROWS + 100).for_each(|i| book.record_usage(&subject(&format!("m{i}")), &unknown, &used));
         assert!(book.rows().len() <= MAX_ROWS + 1);
+    }
+
+    #[test]
+    fn usage_without_a_requested_model_is_in_the_row_of_the_model_that_served() {
+        let served = |model: &str| Some(crate::rules::ServedModel { provider: "gemini".into(), model: model.into() });
+        let asked = |model: Option<&str>| RequestAttributes { model: model.map(Into::into), ..Default::default() };
+        for (requested, served, answered, listed) in [
+            (None, served("live"), Some("live-001"), Some("live")),
+            (None, None, Some("live-001"), Some("live-001")),
+            (Some("route"), served("live"), None, Some("route")),
+            (None, None, None, None),
+        ] {
+            let book = UsageTotals::default();
+            let usage = DeploymentUsage { served, answered: answered.map(Into::into), ..DeploymentUsage::default() };
+            book.record_usage(&asked(requested), &usage, &UsageSums::default());
+            assert_eq!(book.rows()[0].model.as_deref(), listed);
+        }
     }
 }

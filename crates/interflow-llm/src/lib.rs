@@ -18,6 +18,7 @@ pub mod realtime;
 mod reply_error;
 mod route_config;
 pub mod spans;
+mod text_delta;
 pub mod translate;
 pub mod usage;
 

@@ -75,12 +75,22 @@ pub fn is_known_event(provider: Provider, event: &[u8]) -> bool {
 /// Whether a client's event may come before any that names a model: Google's Interactions have some that only manage the
 /// connection.
 pub fn may_lack_model(provider: Provider, event: &[u8]) -> bool {
-    #[derive(Deserialize)]
-    struct Event<'e> {
-        event_type: &'e str,
-    }
     let is_google = matches!(provider, Provider::Gemini | Provider::Vertex);
-    is_google && serde_json::from_slice::<Event<'_>>(event).is_ok_and(|event| event.event_type != "interaction.create")
+    is_google && EventType::of(event).event_type.is_some_and(|kind| kind != "interaction.create")
+}
+
+/// What the members of an event say that tell its type. In its texts the same words say nothing.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct EventType {
+    r#type: Option<String>,
+    event_type: Option<String>,
+}
+
+impl EventType {
+    fn of(event: &[u8]) -> Self {
+        interflow_codec::json::parse(event).unwrap_or_default()
+    }
 }
 
 /// The model that writes down what the client says, if an event has the settings of a Realtime session.
@@ -94,13 +104,13 @@ pub fn transcription_model(event: &[u8]) -> Option<ByteStr> {
 
 /// Whether a server's event has what the client said in a Realtime session, which is billed by itself.
 pub fn is_transcription(event: &[u8]) -> bool {
-    memchr::memmem::find(event, b"\"conversation.item.input_audio_transcription.").is_some()
+    let is_kind = |kind: String| kind.starts_with("conversation.item.input_audio_transcription.");
+    EventType::of(event).r#type.is_some_and(is_kind)
 }
 
 /// Whether a server's event reports the usage of a response that is not over: it repeats what was reported before.
 pub fn is_interim_report(event: &[u8]) -> bool {
-    let kinds = [&b"\"step.stop\""[..], b"\"interaction.status_update\""];
-    kinds.iter().any(|kind| memchr::memmem::find(event, kind).is_some())
+    EventType::of(event).event_type.is_some_and(|kind| kind == "step.stop" || kind == "interaction.status_update")
 }
 
 /// A name or a word of a JSON text as it reads: some encoders write letters as escapes.
@@ -122,6 +132,25 @@ pub fn query_parameter<'p>(path: &'p str, name: &str) -> Option<&'p str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_words_of_an_event_type_in_a_text_are_not_its_type() {
+        let interim = r#"{"event_type": "step.stop","usage":{}}"#;
+        let quoted = r#"{"event_type":"interaction.completed","arguments":{"x":"step.stop"},"usage":{}}"#;
+        assert!(is_interim_report(interim.as_bytes()) && !is_interim_report(quoted.as_bytes()));
+        let kind = "conversation.item.input_audio_transcription.completed";
+        let own = format!(r#"{{"event_id":"e","type" : "{kind}","usage":{{}}}}"#);
+        let quoted = format!(r#"{{"type":"response.done","text":"\"{kind}\"","usage":{{}}}}"#);
+        assert!(is_transcription(own.as_bytes()) && !is_transcription(quoted.as_bytes()));
+        for (event, may_lack) in [
+            (r#"{"event_type":"ping"}"#, true),
+            (r#"{"event_type":"interaction.create"}"#, false),
+            (r#"{"event_type":"interaction\u002ecreate"}"#, false),
+            (r#"{"type":"ping"}"#, false),
+        ] {
+            assert_eq!(may_lack_model(Provider::Gemini, event.as_bytes()), may_lack, "{event}");
+        }
+    }
 
     #[test]
     fn realtime_paths_are_recognised() {

@@ -147,16 +147,9 @@ impl McpService {
         let vault = GrantVault { store, sealer: Arc::clone(&sealer), keys };
         let (http, discovered) = (Arc::clone(&deps.http), Arc::clone(&deps.discovered));
         let grants = Grants::new(vault, Arc::clone(&sealer), deps.master, http, discovered);
-        let service = Self {
-            grants,
-            sealer,
-            stream_ends: watch::Sender::new(()),
-            deps,
-            settings: ArcSwap::default(),
-            runtime: Arc::default(),
-            sessions: SessionTable::default(),
-            calls: Mutex::default(),
-        };
+        let (settings, runtime, sessions, calls) = Default::default();
+        let stream_ends = watch::Sender::new(());
+        let service = Self { deps, settings, runtime, sessions, sealer, grants, stream_ends, calls };
         let settings = service.compile(config)?;
         service.activate(settings);
         Ok(Arc::new(service))

@@ -31,10 +31,7 @@ impl DeadlineTimer {
 
     /// Ready once the deadline has passed; otherwise the task is woken then, or sooner. Never, if it was not armed.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        match self.due {
-            Some(due) => self.poll_at(cx, due),
-            None => Poll::Pending,
-        }
+        if let Some(due) = self.due { self.poll_at(cx, due) } else { Poll::Pending }
     }
 
     /// As [`poll`](Self::poll), for this deadline.

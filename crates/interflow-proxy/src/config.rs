@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-use interflow_types::CertificateFiles;
 use interflow_types::budget::MemoryBudget;
-use interflow_types::config_sections;
 use interflow_types::schema::JsonSchema;
 use interflow_types::units::{ByteSize, HumanDuration};
+use interflow_types::{CertificateFiles, config_sections};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 

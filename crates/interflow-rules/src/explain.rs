@@ -155,10 +155,7 @@ fn explain_all(parts: impl Iterator<Item = (Tristate, String)>) -> (Tristate, St
             }
         }
     }
-    match open {
-        Some(why) => (Tristate::NotYet, why),
-        None => (Tristate::Known(true), held.join(", ")),
-    }
+    if let Some(why) = open { (Tristate::NotYet, why) } else { (Tristate::Known(true), held.join(", ")) }
 }
 
 /// The disjunction with its reason: the part that holds, else why none does.

@@ -114,6 +114,7 @@ impl StageRun<'_> {
             }
         }
         if self.interest.contains(Phase::Done) {
+            self.stage.finish(self.flow);
             self.stage.bound.run_done(self.flow).resolve().await;
         }
     }
@@ -273,10 +274,8 @@ pub async fn check_expectation(program: &Arc<RuleProgram>, test: &Expectation) -
     let trial = run(program, flow).await;
     let mut wrong = Vec::new();
     let e = &test.expect;
-    for name in e.matched.iter().chain(&e.not_matched) {
-        if program.rule(name).is_none() {
-            return Err(format!("there is no rule `{name}`"));
-        }
+    if let Some(name) = e.matched.iter().chain(&e.not_matched).find(|name| program.rule(name).is_none()) {
+        return Err(format!("there is no rule `{name}`"));
     }
     let matched = |name: &String| trial.matched.contains(name);
     wrong.extend(e.matched.iter().filter(|n| !matched(n)).map(|n| format!("rule `{n}` did not match")));
@@ -288,9 +287,8 @@ pub async fn check_expectation(program: &Arc<RuleProgram>, test: &Expectation) -
     };
     same("answered", e.answered, trial.answered);
     same("denied", e.denied, trial.denied.is_some());
-    for tag in e.tags.iter().filter(|t| !trial.tags.contains(t)) {
-        wrong.push(format!("the tag `{tag}` is missing; there are {:?}", trial.tags));
-    }
+    let missing = e.tags.iter().filter(|t| !trial.tags.contains(t));
+    wrong.extend(missing.map(|tag| format!("the tag `{tag}` is missing; there are {:?}", trial.tags)));
     let request = trial.request.as_ref().map(|(h, b)| ActualMessage {
         method: Some(h.method.to_string()),
         url: Some(h.url.to_string()),
@@ -352,9 +350,8 @@ fn compare_message(side: &str, wanted: &MessageExpectation, got: Option<ActualMe
     {
         wrong.push(format!("the {side}'s status is {}", is.as_u16()));
     }
-    for name in wanted.without.iter().filter(|n| got.headers.contains(n)) {
-        wrong.push(format!("the {side} has the field {name}"));
-    }
+    let unwanted = wanted.without.iter().filter(|n| got.headers.contains(n));
+    wrong.extend(unwanted.map(|name| format!("the {side} has the field {name}")));
     if let Some(part) = wanted.contains.as_ref().filter(|p| !text.contains(p.as_str())) {
         wrong.push(format!("the {side}'s body lacks {part:?}"));
     }

@@ -66,7 +66,7 @@ rows! {
     a_rule_decides_once_for_the_response_and_its_messages: "
         rules: [{when: {every: 2}, then: [{set_response_header: {X-A: '1'}}, drop_message]}]
         tests:
-        - {request: {url: http://a/}, response: {headers: {Content-Type: text/event-stream}, body: \"data: x\\n\\n\"}, expect: {response: {headers: {X-A: '1'}, body: ''}}}
+        - {request: {url: http://a/}, response: {headers: {Content-Type: text/event-stream}, body: \"data: x\\n\\n\"}, expect: {tags: [edited], response: {headers: {X-A: '1'}, body: ''}}}
         - {request: {url: http://a/}, response: {headers: {Content-Type: text/event-stream}, body: \"data: x\\n\\n\"}, expect: {response: {without: [X-A], body: \"data: x\\n\\n\"}}}";
     messages_wait_for_actions_that_take_time: "
         rules: [{when: {message: a}, then: [{delay: 1ms}, drop_message]}, {when: {message: b}, then: [{hold: {timeout: 1ms, pass: true}}, drop_message]}]
@@ -77,7 +77,7 @@ rows! {
         - {name: json, when: {json: {$.model: m}}, then: {edit_message: {find: x, with: y}}}
         - {name: text, when: {message: z}, then: {edit_message: '${req.body}'}}
         tests:
-        - {request: {method: POST, url: http://a/, body: '{\"model\":\"m\"}'}, response: {headers: {Content-Type: text/event-stream}, body: \"data: x\\n\\ndata: z\\n\\n\"}, expect: {response: {body: \"data: y\\n\\ndata: {\\\"model\\\":\\\"m\\\"}\\n\\n\"}}}
+        - {request: {method: POST, url: http://a/, body: '{\"model\":\"m\"}'}, response: {headers: {Content-Type: text/event-stream}, body: \"data: x\\n\\ndata: z\\n\\n\"}, expect: {tags: [rule-matched, edited], response: {body: \"data: y\\n\\ndata: {\\\"model\\\":\\\"m\\\"}\\n\\n\"}}}
         - {request: {method: POST, url: http://a/, body: '{\"model\":\"n\"}'}, response: {headers: {Content-Type: text/event-stream}, body: \"data: x\\n\\n\"}, expect: {response: {body: \"data: x\\n\\n\"}}}
         - {request: {method: POST, url: http://a/, headers: {Content-Type: application/grpc}, body: '{\"model\":\"m\"}'}, response: {headers: {Content-Type: text/event-stream}, body: \"data: x\\n\\n\"}, expect: {response: {body: \"data: x\\n\\n\"}}}";
     add_request_header: "
@@ -363,7 +363,8 @@ fn values_that_cannot_be_sent_are_refused_when_rules_are_read() {
         ("set_status: 101", "101 is not a final status code"),
         ("set_status: 1000", "1000 is not a final status code"),
         ("set_status: ok", "`ok` is not a status code: 200 to 999"),
-        ("set_method: 'GE T'", "`GE T` is not a method: write one word"),
+        ("set_method: 'GE T'", "`GE T` is not a method of a request: write one word"),
+        ("set_method: CONNECT", "`CONNECT` is not a method of a request"),
         ("set_url: 'ftp://x/'", "write it as https://host/path"),
         ("set_request_header: {X-A: \"a\\r\\nb\"}", "`X-A: a\\r\\nb` cannot be sent: a header value may not hold CR"),
         ("add_response_header: {X-A: \"a\\n\"}", "may not hold CR"),

@@ -78,7 +78,8 @@ async fn files_are_served_and_written() {
     let through = get(&format!("{{map_local: {{path: '{site}', fall_through: true}}}}"), "http://a/none").await;
     assert!(!through.answered && through.request.is_some());
 
-    let log = at("log.txt");
+    // Its folder is created.
+    let log = at("logs/log.txt");
     let rule = format!("{{append_file: {{file: '{}', text: '${{url}}'}}}}", log.display());
     get(&rule, "http://a/1").await;
     get(&rule, "http://a/2").await;

@@ -155,10 +155,7 @@ impl ConversationNote {
 }
 
 fn hex_key<S: serde::Serializer>(key: &Option<u128>, s: S) -> std::result::Result<S::Ok, S::Error> {
-    match key {
-        Some(key) => s.collect_str(&format_args!("{key:032x}")),
-        None => s.serialize_none(),
-    }
+    if let Some(key) = key { s.collect_str(&format_args!("{key:032x}")) } else { s.serialize_none() }
 }
 
 impl ConversationSummary {

@@ -84,7 +84,11 @@ impl<C: FlowContents> FlowSubject<'_, C> {
     fn decoded_body(&self, direction: Direction) -> Result<Bytes> {
         let body = self.contents.body(direction)?;
         Ok(match FlowRecord::headers(self.row, direction) {
-            Some(headers) => decoded_body::decode_body(headers, body, MAX_SEARCHED_BODY).bytes,
+            Some(headers) => {
+                let decoded = decoded_body::decode_body(headers, body.clone(), MAX_SEARCHED_BODY);
+                // A body that is not in its declared coding is shown as it is.
+                if decoded.error.is_some() && decoded.bytes.is_empty() { body } else { decoded.bytes }
+            }
             None => body,
         })
     }
@@ -136,5 +140,42 @@ impl<C: FlowContents> QuerySubject for FlowSubject<'_, C> {
         let is_recorded = self.row.body(side).is_some_and(|body| body.kept > 0);
         let whole = is_recorded && self.readable(self.decoded_body(side).map(|body| fits(&body)));
         Tristate::Known(whole || self.readable(self.any_message(side, fits)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use interflow_types::{EntryKind, FlowId, Headers, Scheme, Timestamp};
+
+    use super::*;
+    use crate::model::{BodyRecord, ResponseRecord};
+
+    struct OneBody;
+
+    impl FlowContents for OneBody {
+        fn calls(&self) -> Result<Vec<ExchangeRow>> {
+            Ok(Vec::new())
+        }
+
+        fn body(&self, _: Direction) -> Result<Bytes> {
+            Ok(Bytes::from_static(b"plain text"))
+        }
+
+        fn messages(&self, _: Range<u64>) -> Result<Vec<MessageRecord>> {
+            Ok(Vec::new())
+        }
+    }
+
+    #[test]
+    fn a_body_that_is_not_in_its_declared_coding_is_searched_as_it_is() {
+        let authority = "a.test:443".parse().unwrap();
+        let (id, started) = (FlowId::from_u128(1), Timestamp::from_micros(1));
+        let mut row = FlowRecord::new(id, started, EntryKind::Connect, Scheme::Https, authority);
+        row.response = Some(ResponseRecord {
+            headers: Headers::from_iter([("content-encoding", "gzip")]),
+            body: BodyRecord::whole(10),
+            ..ResponseRecord::default()
+        });
+        assert!(Query::parse("body:\"plain text\"").unwrap().matches(&FlowSubject { row: &row, contents: OneBody }));
     }
 }

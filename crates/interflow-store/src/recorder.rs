@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 
 use crate::body_policy::{BodyAllowance, BodyPolicy};
 use crate::config::RecordConfig;
-use crate::model::{FlowState, MissingReason};
+use crate::model::MissingReason;
 use crate::store::recording::pending_flow::{
     FlowEnd, FlowSnapshot, FlowStart, OriginalUpdates, PendingFlow, PendingUpdates, RequestStart, WithheldResponse,
 };
@@ -412,8 +412,7 @@ impl Drop for StoreCapture {
         // Dropped without an outcome: the request was cancelled, or its task panicked.
         let is_tunnel = self.is_tunnel;
         self.update(|updates| {
-            let tunnel = is_tunnel.then(ByteCounts::default);
-            updates.end = Some(FlowEnd { state: FlowState::Cut, tunnel, error: None, after: 0 });
+            updates.end = Some(FlowEnd::cut(is_tunnel.then(ByteCounts::default)));
             PIECE_OVERHEAD
         });
     }

@@ -27,10 +27,8 @@ pub type HeaderList = Vec<(BytesRepr<'static>, BytesRepr<'static>)>;
 
 impl<'a> BytesRepr<'a> {
     fn from_bytes(bytes: &'a [u8]) -> Self {
-        match std::str::from_utf8(bytes) {
-            Ok(text) => Self::Text(text.into()),
-            Err(_) => Self::Encoded { base64: STANDARD.encode(bytes).into() },
-        }
+        let encoded = || Self::Encoded { base64: STANDARD.encode(bytes).into() };
+        std::str::from_utf8(bytes).map_or_else(|_| encoded(), |text| Self::Text(text.into()))
     }
 
     fn bytes(self) -> Result<Cow<'a, [u8]>, base64::DecodeError> {

@@ -40,10 +40,8 @@ pub fn check(config: &InterflowConfig) -> Result<(), String> {
         ("quota.shared.redis", config.quota.shared.redis.is_some()),
         ("llm.cache.store", config.llm.cache.store == CacheStoreKind::Redis),
     ];
-    match keys.into_iter().find(|(_, is_set)| *is_set) {
-        Some((key, _)) => Err(format!("{key}: {}", NoRedis::MISSING)),
-        None => Ok(()),
-    }
+    let set = keys.into_iter().find(|(_, is_set)| *is_set);
+    set.map_or(Ok(()), |(key, _)| Err(format!("{key}: {}", NoRedis::MISSING)))
 }
 
 pub fn open_store(config: &InterflowConfig, home: &DataDir) -> Result<RecordStore, StoreError> {

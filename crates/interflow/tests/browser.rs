@@ -178,6 +178,9 @@ async fn chromium_opens_an_intercepted_page_without_a_certificate_error() {
     let listed = { listed }.output().unwrap();
     let flow = text(&listed.stdout);
     assert!(flow.contains("in=chromium"), "{flow}{}", text(&said.stderr));
+    let own = ["flows", "list", "--format", "jsonl", "host:*.google.com OR host:*.googleapis.com"];
+    let own = text(&interflow(home.path(), &own).output().unwrap().stdout);
+    assert_eq!(own, "", "the browser's own requests");
     assert_eq!(std::fs::read_dir(home.path().join("browser-profiles")).unwrap().count(), 0);
 }
 

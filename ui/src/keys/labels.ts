@@ -93,7 +93,7 @@ export function keySummary(form: KeyForm, now: number): string {
   ];
   const { money_per_day, money_per_month, requests } = limitsFrom(form);
   const limits = [
-    money_per_day ? `${money(money_per_day)} a day` : '', money_per_month ? `${money(money_per_month)} a month` : '', requests ? `${requests.split('/')[0]} requests a minute` : '',
+    money_per_day ? `${money(money_per_day)} a day` : '', money_per_month ? `${money(money_per_month)} a month` : '', requests ? `${format.counted(Number(requests.split('/')[0]), 'request')} a minute` : '',
   ].filter(Boolean);
   const end = form.expires ? `expires on ${format.moment((now + Number(form.expires) * 86_400_000) * 1000).slice(0, 10)}` : 'does not expire';
   return `A key ${owner ? `for ${owner}` : 'without an owner'}${form.team ? ` in the team ${form.team}` : ''}. It may use ${enumerated(uses)}, ${limits.length > 0 ? `up to ${enumerated(limits)}` : 'without a limit of its own'}, and ${end}.`;

@@ -2719,7 +2719,7 @@ export interface components {
         ReplayResult: {
             id: string;
             parent: string;
-            /** @description Fields that were masked when recorded and therefore not sent. */
+            /** @description Fields that were masked when recorded and therefore not sent, and `?NAME` for parameters that were sent masked. */
             omitted: string[];
             response?: components["schemas"]["ReplayedResponse"];
             error?: components["schemas"]["ReplayError"];
@@ -3787,7 +3787,7 @@ export interface components {
             /** @description The authenticated user, or the key's owner. */
             user: string | null;
             provider: string;
-            /** @description The model as requested by the client. */
+            /** @description The model as requested by the client, or else the one that served. */
             model: string | null;
             /** @description Requests that were admitted and have ended. */
             requests: number;

@@ -3,10 +3,13 @@ import { get } from './api';
 
 export const command = $state({ interflow: 'interflow' });
 
-/** Asks the instance; until it answers, and if it does not know its machine, commands are for the default data directory. */
-export function loadCommand(): void {
-  get('/setup').then(
-    (setup) => (command.interflow = setup.command),
+let known: Promise<void> | undefined;
+
+/** Asks the instance, once; until it answers, and if it does not know its machine, commands are for the default data directory. */
+export function loadCommand(): Promise<void> {
+  known ??= get('/setup').then(
+    (setup) => { command.interflow = setup.command; },
     () => undefined,
   );
+  return known;
 }

@@ -36,9 +36,9 @@ export function count(n: number): string {
     .replace(/\B(?=(\d{3})+$)/g, '\u202f');
 }
 
-/** `1 error`, `2 errors`. */
-export function errorCount(n: number): string {
-  return `${count(n)} ${n === 1 ? 'error' : 'errors'}`;
+/** A count with its noun: `1 flow`, `2 flows`. */
+export function counted(n: number, noun: string): string {
+  return `${count(n)} ${noun}${n === 1 ? '' : 's'}`;
 }
 
 /** A rate; small ones with one decimal. */
@@ -143,13 +143,13 @@ export function mediaType(value: string | undefined): string {
   return (value ?? '').split(';')[0]?.trim().toLowerCase() ?? '';
 }
 
-/** A short media type for a column: `json`, `javascript`, `png`. */
+/** A short media type for a column: `json`, `javascript`, `svg`. The command line shows the same words. */
 export function shortType(media: string | undefined): string {
   if (!media) return '';
-  const sub = media.slice(media.indexOf('/') + 1);
-  const plain = sub.replace(/^(x-|vnd\.)/, '').replace(/^.*\+/, '');
   if (/mpegurl$/.test(media)) return 'hls';
-  return media === 'text/event-stream' ? 'sse' : media === 'text/plain' ? 'text' : plain;
+  if (media.endsWith('+json')) return 'json';
+  const sub = media.slice(media.indexOf('/') + 1).replace(/\+.*$/, '').replace(/^(x-|vnd\.)/, '');
+  return media === 'text/event-stream' ? 'sse' : media === 'text/plain' ? 'text' : sub;
 }
 
 /** An authority without the default port of its scheme. */

@@ -24,6 +24,7 @@ describe('formatting', () => {
     [59_994_000, '60.0 s'], [60_000_000, '1 min 0 s'], [3_725e6, '1 h 2 min'], [90_000e6, '1 d 1 h'],
   ])('%d microseconds are %s', (n, text) => expect(format.duration(n)).toBe(text));
 
+  it('counts with a noun', () => expect([0, 1, 2, 1000].map((n) => format.counted(n, 'value'))).toEqual(['0 values', '1 value', '2 values', '1\u202f000 values']));
   it('separates thousands', () => expect(format.count(1234567)).toBe('1\u202f234\u202f567'));
   it('shows the date unless it is today', () => {
     const at = new Date(2026, 0, 31, 7, 5, 9, 45).getTime();
@@ -32,7 +33,7 @@ describe('formatting', () => {
   });
   it.each([
     ['application/json', 'json'], ['application/vnd.api+json', 'json'], ['text/event-stream', 'sse'],
-    ['image/svg+xml', 'xml'], ['text/plain', 'text'], ['application/x-ndjson', 'ndjson'], [undefined, ''],
+    ['image/svg+xml', 'svg'], ['application/dash+xml', 'dash'], ['application/vnd.ms-excel', 'ms-excel'], ['text/plain', 'text'], ['application/x-ndjson', 'ndjson'], [undefined, ''],
   ])('%s is short for %s', (media, short) => expect(format.shortType(media)).toBe(short));
   it('omits the default port', () => {
     expect(format.host('a.test:443', 'https')).toBe('a.test');

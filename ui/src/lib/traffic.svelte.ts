@@ -99,7 +99,8 @@ export class Traffic {
       onLag: () => this.lagged(),
       onLink: (link, again) => {
         this.link = link;
-        if (link !== 'live' || !again) return;
+        // A list that came before the first connection lacks what happened meanwhile.
+        if (link !== 'live' || (!again && this.loading)) return;
         // Where an error is shown, no list has to stay in its place.
         if (this.failure) void this.reload();
         else this.lagged();

@@ -61,6 +61,20 @@ it('a list at the top is loaded again when the connection is back', async () => 
   expect([loads, top(traffic)]).toEqual([1, '000101']);
 });
 
+it('a list that came before the first connection is loaded again, and one that is under way is not', async () => {
+  const traffic = new Traffic();
+  loads = 0;
+  traffic.start('');
+  listener.onLink('live', false);
+  await settled();
+  expect(loads).toBe(1);
+  const late = await shown();
+  add(101);
+  listener.onLink('live', false);
+  await settled();
+  expect([loads, top(late)]).toEqual([1, '000101']);
+});
+
 it('a paused list stays as it is until it is resumed', async () => {
   const traffic = await shown();
   traffic.scrollTo(520);

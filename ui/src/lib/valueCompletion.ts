@@ -1,5 +1,6 @@
 // Completes the values of a filter with those that occur in recorded flows, and how often.
 import { get } from './api';
+import { counted } from './format';
 import { quote } from './query';
 import type { Completion } from './types';
 
@@ -72,7 +73,7 @@ async function askServer(key: string, query: string): Promise<Counted> {
     return { values: [...counts].map(([value, count]) => ({ value, count })).filter((v) => v.value).sort((a, b) => b.count - a.count), note: 'calls of the last 7 days' };
   }
   const found = await get('/flows/values', { key, query });
-  return { values: found.values, note: found.complete ? `${found.examined} flows` : `the newest ${found.examined} flows` };
+  return { values: found.values, note: found.complete ? counted(found.examined, 'flow') : `the newest ${counted(found.examined, 'flow')}` };
 }
 
 /** The values at a place with their counts. */

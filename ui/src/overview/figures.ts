@@ -98,10 +98,10 @@ export function dollars(amount: number): string {
   return `$${amount.toFixed(amount < 0.01 ? 4 : 2)}`;
 }
 
-/** A count in three digits: `950`, `1.2k`, `34M`. */
+/** A count in three digits: `950`, `1.22k`, `34M`. */
 export function short(n: number): string {
   const units = ['', 'k', 'M', 'G', 'T'];
   let [value, unit] = [n, 0];
   while (value >= 999.5 && unit < units.length - 1) [value, unit] = [value / 1000, unit + 1];
-  return unit === 0 ? String(Math.round(value * 100) / 100) : `${value.toFixed(value < 9.95 ? 1 : 0).replace(/\.0$/, '')}${units[unit]}`;
+  return unit === 0 ? String(Math.round(value * 100) / 100) : `${Number(value.toFixed(value < 9.995 ? 2 : value < 99.95 ? 1 : 0))}${units[unit]}`;
 }

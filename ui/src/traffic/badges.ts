@@ -1,4 +1,5 @@
 // The badges of a flow, and the filter term of each.
+import { counted } from '../lib/format';
 import { term } from '../lib/query';
 import type { Summary } from '../lib/types';
 import { FINDING } from './guardrails';
@@ -76,7 +77,7 @@ export function badgesOf(flow: Summary): Badge[] {
     found.push(badge(shortReason(flow.passthrough), why, term('passthrough', flow.passthrough), flow.passthrough === 'pinning_bypass' ? 'bad' : 'plain'));
   } else if (flow.kind === 'tunnel') found.push(badge('tun', 'a tunnel: passed through without inspection', 'is:tunnel'));
   else if (flow.scheme === 'https') found.push(badge('tls', 'intercepted TLS', 'is:intercepted'));
-  if (flow.kind === 'websocket') found.push(badge('ws', `a WebSocket, ${flow.messages} messages`, 'is:websocket', 'info'));
+  if (flow.kind === 'websocket') found.push(badge('ws', `a WebSocket, ${counted(flow.messages, 'message')}`, 'is:websocket', 'info'));
   if (flow.response_type === 'text/event-stream') found.push(badge('sse', 'an event stream', 'is:sse', 'info'));
   if (flow.request_type?.startsWith('application/grpc')) found.push(badge('grpc', 'a gRPC call', 'is:grpc', 'info'));
   if (flow.parent) found.push(badge('↻', 'replayed by Interflow', 'is:replay', 'info'));

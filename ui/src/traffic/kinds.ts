@@ -32,7 +32,7 @@ export function kindOf(flow: Pick<Summary, 'kind' | 'response_type' | 'request_t
   if (type === '') return 'empty';
   if (/event-stream|ndjson|jsonl/.test(type)) return 'stream';
   if (/json$/.test(type)) return 'json';
-  if (/html|xml$/.test(type) && !type.startsWith('image/')) return 'html';
+  if (/html|xml$/.test(type) && !/^image\/|dash\+/.test(type)) return 'html';
   if (type.startsWith('image/')) return 'image';
   if (/javascript|ecmascript|wasm/.test(type)) return 'script';
   if (type === 'text/css') return 'style';

@@ -20,10 +20,9 @@ use interflow_conversations::conversations::tree::load_tree;
 use interflow_store::{
     ConversationNote, ConversationOptions, ConversationSummary, ConversationTotal, FlowStore, TotalsRange,
 };
-use interflow_types::config_sections;
 use interflow_types::schema::JsonSchema;
 use interflow_types::units::HumanDuration;
-use interflow_types::{CallUsage, Timestamp};
+use interflow_types::{CallUsage, Timestamp, config_sections};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 

@@ -16,10 +16,8 @@ pub(crate) enum CookieScope {
 impl CookieScope {
     pub fn new(config: &AdminConfig, port: u16) -> Self {
         let public = config.oidc.as_ref().and_then(|oidc| oidc.redirect_url.as_deref());
-        match public.and_then(|url| interflow_types::Url::of_service(url).ok()) {
-            Some(url) => Self::Public(url.authority.to_string().to_ascii_lowercase()),
-            None => Self::Port(port),
-        }
+        let public = public.and_then(|url| interflow_types::Url::of_service(url).ok());
+        public.map_or(Self::Port(port), |url| Self::Public(url.authority.to_string().to_ascii_lowercase()))
     }
 
     /// What is signed with a cookie.

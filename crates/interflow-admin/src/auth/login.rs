@@ -17,10 +17,9 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::audit::AuditEntry;
-use crate::auth::AuthGuard;
-use crate::auth::issuer_login;
 use crate::auth::request_origin::RequestOrigin;
 use crate::auth::sessions::LOGIN_PATH;
+use crate::auth::{AuthGuard, issuer_login};
 use crate::identity::Identity;
 use crate::oidc::{CALLBACK_PATH, START_PATH};
 use crate::ui;

@@ -42,10 +42,7 @@ pub(crate) async fn enforce<F: Future<Output = Result<Response, ApiError>>>(
     if refusal.is_none() {
         caller.audit.editors.note(&access.name, &caller.identity);
     }
-    let outcome = match refusal {
-        Some(refusal) => Err(refusal),
-        None => run(request).await,
-    };
+    let outcome = if let Some(refusal) = refusal { Err(refusal) } else { run(request).await };
     let response = outcome.unwrap_or_else(IntoResponse::into_response);
     if let Some(line) = line {
         line.finish(response.status().as_u16());

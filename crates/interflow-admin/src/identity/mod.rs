@@ -6,9 +6,8 @@ pub mod shared;
 pub mod token_lifetimes;
 pub mod tokens;
 
-use interflow_types::Timestamp;
-use interflow_types::labelled_enum;
 use interflow_types::schema::JsonSchema;
+use interflow_types::{Timestamp, labelled_enum};
 use serde::{Deserialize, Serialize};
 
 use crate::auth::person_sessions::PersonSession;

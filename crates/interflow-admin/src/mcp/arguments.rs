@@ -66,10 +66,7 @@ fn expected(wanted: &Value) -> String {
 
 fn quoted(value: &Value) -> String {
     let text = value.to_string();
-    match text.char_indices().nth(MAX_QUOTED) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text,
-    }
+    if let Some((end, _)) = text.char_indices().nth(MAX_QUOTED) { format!("{}…", &text[..end]) } else { text }
 }
 
 pub fn text<'a>(arguments: &'a Value, name: &str) -> &'a str {

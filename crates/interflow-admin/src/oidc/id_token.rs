@@ -109,7 +109,7 @@ fn unsupported() -> LoginError {
 }
 
 fn refused(why: &str, remedy: &str) -> LoginError {
-    LoginError::issuer(format!("the ID token is refused: {why}"), remedy)
+    LoginError::issuer(format!("the token is refused: {why}"), remedy)
 }
 
 pub(super) fn check(token: &str, key: &Jwk, expected: &Expected<'_>) -> Result<Claims> {

@@ -229,7 +229,7 @@ fn find_key(keys: &JwkSet, id: Option<&str>) -> Option<Jwk> {
 fn no_key(id: Option<&str>) -> LoginError {
     let which = id.map_or_else(|| "no key id".to_owned(), |id| format!("the unknown key `{id}`"));
     let remedy = "log in again; if that does not help, the issuer's jwks_uri does not list its signing key";
-    LoginError::issuer(format!("the ID token is signed with {which}"), remedy)
+    LoginError::issuer(format!("the token is signed with {which}"), remedy)
 }
 
 fn not_json(url: &str) -> LoginError {

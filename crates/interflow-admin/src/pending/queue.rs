@@ -79,10 +79,7 @@ impl PendingQueue {
             }
         };
         let held = async {
-            match self.holds() {
-                Some(h) => h.changed_since(holds).await,
-                None => std::future::pending().await,
-            }
+            if let Some(h) = self.holds() { h.changed_since(holds).await } else { std::future::pending().await }
         };
         tokio::select! { () = approvals => {}, () = held => {} }
     }

@@ -228,7 +228,7 @@ async fn unsigned_tokens_and_those_signed_with_the_public_key_as_a_secret_are_re
         issuer.forge_tokens(forge);
         let refused = log_in(&it, &issuer).await;
         assert_eq!((refused.status, cookie_pair(&refused, "interflow_session_")), (502, None), "{}", refused.text());
-        assert!(refused.text().contains("the ID token is refused"), "{}", refused.text());
+        assert!(refused.text().contains("the token is refused"), "{}", refused.text());
     }
 }
 

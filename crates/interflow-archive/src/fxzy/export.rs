@@ -55,6 +55,7 @@ impl<W: Write> FxzyWriter<W> {
 
 impl<W: Write> FlowExporter for FxzyWriter<W> {
     fn flow(&mut self, row: &FlowRecord, contents: &dyn BodySource) -> io::Result<()> {
+        let row = &*crate::as_upgrade(row);
         self.exchanges += 1;
         let id = self.exchanges;
         // The connection's file precedes the exchange that refers to it.

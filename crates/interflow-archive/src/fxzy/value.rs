@@ -97,10 +97,8 @@ pub(super) fn units(text: &str) -> Value {
 
 /// A header's bytes as characters.
 pub(super) fn wide(bytes: &[u8]) -> Value {
-    match std::str::from_utf8(bytes) {
-        Ok(text) => units(text),
-        Err(_) => Value::Array(bytes.iter().map(|b| Value::from(*b)).collect()),
-    }
+    let as_bytes = || Value::Array(bytes.iter().map(|b| Value::from(*b)).collect());
+    std::str::from_utf8(bytes).map_or_else(|_| as_bytes(), units)
 }
 
 pub(super) fn text_or_null(text: Option<impl Into<String>>) -> Value {

@@ -38,10 +38,7 @@ impl HarBody<'_> {
     pub fn probe(&self) -> io::Result<BodyProbe> {
         let coded = has_content_coding(self.headers);
         // A body that cannot be decoded is exported with its content coding.
-        if coded && let Ok(survey) = self.probe_as(true) {
-            return Ok(survey);
-        }
-        self.probe_as(false)
+        if coded && let Ok(survey) = self.probe_as(true) { Ok(survey) } else { self.probe_as(false) }
     }
 
     fn probe_as(&self, decoded: bool) -> io::Result<BodyProbe> {

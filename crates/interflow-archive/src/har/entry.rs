@@ -321,10 +321,7 @@ fn in_charset(text: &str, headers: &Headers) -> Vec<u8> {
     let latin = named.is_some_and(|c| matches!(c.as_str(), "iso-8859-1" | "latin1" | "windows-1252" | "us-ascii"));
     let single = |c: char| c.is_ascii() || ('\u{a0}'..='\u{ff}').contains(&c);
     // Windows-1252 has other characters between 0x80 and 0x9f; text with them is kept as UTF-8.
-    if latin && text.chars().all(single) {
-        return text.chars().map(|c| c as u8).collect();
-    }
-    text.as_bytes().to_vec()
+    if latin && text.chars().all(single) { text.chars().map(|c| c as u8).collect() } else { text.as_bytes().to_vec() }
 }
 
 /// A body re-encoded with the content coding of its head, and its row. `content` says what Interflow did not keep of it.

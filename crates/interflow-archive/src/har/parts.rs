@@ -51,10 +51,8 @@ pub(super) fn fields(headers: &Headers) -> Vec<HarPair> {
 
 /// UTF-8, or Latin-1 if it is invalid.
 pub(super) fn text(bytes: &[u8]) -> Cow<'_, str> {
-    match std::str::from_utf8(bytes) {
-        Ok(text) => Cow::Borrowed(text),
-        Err(_) => Cow::Owned(bytes.iter().map(|&b| char::from(b)).collect()),
-    }
+    let latin_1 = || Cow::Owned(bytes.iter().map(|&b| char::from(b)).collect());
+    std::str::from_utf8(bytes).map_or_else(|_| latin_1(), Cow::Borrowed)
 }
 
 /// The cookies that a request sends (RFC 6265 4.2).

@@ -16,6 +16,7 @@ use interflow_store::{FlowKind, FlowRecord, FlowState, MessageRecord, RequestRec
 /// # Errors
 /// Its bytes cannot be read, or the file cannot be written.
 pub fn write(out: &mut dyn Write, row: &FlowRecord, contents: &dyn BodySource) -> io::Result<()> {
+    let row = &*crate::as_upgrade(row);
     let extras = MitmExtras::from_row(row);
     let replayed = extras.text("is_replay").or(row.parent.map(|_| "request"));
     // mitmproxy has one mark per flow: any tag sets its default one.
@@ -91,10 +92,7 @@ fn error(row: &FlowRecord) -> Vec<u8> {
 }
 
 fn address(socket: Option<std::net::SocketAddr>) -> Vec<u8> {
-    match socket {
-        Some(s) => list([text(&s.ip().to_canonical().to_string()), int(s.port().into())]),
-        None => null(),
-    }
+    if let Some(s) = socket { list([text(&s.ip().to_canonical().to_string()), int(s.port().into())]) } else { null() }
 }
 
 fn text_or_null(value: Option<&str>) -> Vec<u8> {

@@ -171,10 +171,8 @@ impl<'w, W: Write> PcapngWriter<'w, W> {
             return Ok(());
         }
         let oldest = self.open.iter().min_by_key(|(_, c)| c.used).map(|(key, _)| *key);
-        match oldest.and_then(|key| self.open.remove(&key)) {
-            Some(mut connection) => connection.close(&mut self.out),
-            None => Ok(()),
-        }
+        let oldest = oldest.and_then(|key| self.open.remove(&key));
+        oldest.map_or(Ok(()), |mut connection| connection.close(&mut self.out))
     }
 }
 

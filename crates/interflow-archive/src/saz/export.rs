@@ -42,6 +42,7 @@ const CONTENT_TYPES: &str = "<?xml version=\"1.0\" encoding=\"utf-8\" ?>\r\n\
 
 impl<W: Write> FlowExporter for SazWriter<W> {
     fn flow(&mut self, row: &FlowRecord, contents: &dyn BodySource) -> io::Result<()> {
+        let row = &*crate::as_upgrade(row);
         self.sessions += 1;
         let number = self.sessions;
         let name = |part: &str| format!("raw/{number:04}_{part}");

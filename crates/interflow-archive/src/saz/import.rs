@@ -5,7 +5,7 @@ use std::io::{Read, Seek};
 use std::net::{IpAddr, SocketAddr};
 
 use bytes::Bytes;
-use interflow_types::{Authority, Direction, EntryKind, FlowTimings, Scheme, Timestamp};
+use interflow_types::{Authority, Direction, EntryKind, FlowTimings, Scheme, Timestamp, percent};
 
 use super::flag;
 use super::session::SazSession;
@@ -94,7 +94,8 @@ fn request(client: &[u8], facts: &SazSession, number: u64, notes: &mut Vec<Strin
     addresses(facts, &mut row);
     row.comment = facts.named.get("ui-comments").map(|c| clean_text(c)).filter(|c| !c.is_empty());
     let tags = facts.named.get("x-interflow-tags");
-    row.tags = tags.map(|t| t.split_whitespace().map(clean_text).collect()).unwrap_or_default();
+    let tags = tags.iter().flat_map(|t| t.split_whitespace());
+    row.tags = tags.map(|tag| clean_text(&percent::decoded(tag))).collect();
     row.error = facts.named.get("x-interflow-error").map(|text| {
         let (kind, message) = text.split_once(": ").unwrap_or(("imported", text));
         ErrorRecord { kind: clean_text(kind).into(), blame: "upstream".into(), message: clean_text(message) }

@@ -4,11 +4,15 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 
 use interflow_codec::html;
+use interflow_types::percent::{self, AsciiSet, CONTROLS};
 use interflow_types::{Scheme, Timestamp};
 
 use super::flag;
 use crate::har::{from_iso, iso};
 use interflow_store::{FlowKind, FlowRecord};
+
+/// What is escaped in a tag: tags are separated by spaces.
+const TAG: &AsciiSet = &CONTROLS.add(b' ').add(b'%');
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct SazSession {
@@ -55,10 +59,7 @@ impl SazSession {
 
 /// Decimal, or hexadecimal after `0x`: versions differ.
 fn number(text: &str) -> Option<u32> {
-    match text.strip_prefix("0x") {
-        Some(hex) => u32::from_str_radix(hex, 16).ok(),
-        None => text.parse().ok(),
-    }
+    if let Some(hex) = text.strip_prefix("0x") { u32::from_str_radix(hex, 16).ok() } else { text.parse().ok() }
 }
 
 /// The elements with their attributes, in document order. Fiddler writes no text between them.
@@ -119,7 +120,8 @@ pub(super) fn write(out: &mut dyn Write, number: u64, row: &FlowRecord) -> io::R
     named.extend(upstream.clone().filter_map(|u| Some(("x-hostip", u.peer?.ip().to_canonical().to_string()))));
     named.extend(upstream.filter_map(|u| Some(("x-egressport", u.local?.port().to_string()))));
     named.extend(row.comment.iter().map(|c| ("ui-comments", c.clone())));
-    named.extend((!row.tags.is_empty()).then(|| ("x-interflow-tags", row.tags.join(" "))));
+    let tags: Vec<String> = row.tags.iter().map(|tag| percent::encoded_as(tag, TAG)).collect();
+    named.extend((!tags.is_empty()).then(|| ("x-interflow-tags", tags.join(" "))));
     named.extend(row.error.iter().map(|e| ("x-interflow-error", format!("{}: {}", e.kind, e.message))));
     for (name, value) in named {
         write!(out, "    <SessionFlag N=\"{name}\" V=\"{}\" />\r\n", escape(&value))?;

@@ -16,10 +16,7 @@ pub fn json(bytes: &[u8]) -> Result<String, String> {
         value.map_err(|e| e.to_string())?;
         values += 1;
     }
-    if values == 0 {
-        return Err("it is empty".into());
-    }
-    Ok(with_indents(text))
+    if values == 0 { Err("it is empty".into()) } else { Ok(with_indents(text)) }
 }
 
 /// Writes the tokens of valid JSON with new whitespace.

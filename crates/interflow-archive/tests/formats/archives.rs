@@ -43,6 +43,22 @@ fn archives_round_trip() {
 }
 
 #[test]
+fn websocket_over_http2_becomes_one_over_http1() {
+    let mut flow = web_socket();
+    let request = flow.row.request.as_mut().unwrap();
+    (request.method, request.version) = ("CONNECT".into(), "HTTP/2".into());
+    (request.protocol, request.headers) = (Some("websocket".into()), crate::headers(&[]));
+    for format in [ArchiveFormat::Saz, ArchiveFormat::Mitm, ArchiveFormat::Fxzy] {
+        let (back, report) = imported(None, &export(format, std::slice::from_ref(&flow)));
+        assert_eq!((report, back.len()), (Ok(vec![]), 1), "{format}");
+        let row = &back[0].row;
+        assert_eq!((row.kind, row.messages > 0, row.url()), (FlowKind::WebSocket, true, flow.row.url()), "{format}");
+        let request = row.request.as_ref().unwrap();
+        assert_eq!((&*request.method, request.headers.get_str("upgrade")), ("GET", Some("websocket")), "{format}");
+    }
+}
+
+#[test]
 fn flow_ids_are_stable_across_imports() {
     let flows = samples();
     for format in ARCHIVES {

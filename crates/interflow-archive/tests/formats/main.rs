@@ -127,7 +127,7 @@ fn samples() -> Vec<FlowWithBodies> {
         done: Some(40),
         ..FlowTimings::default()
     };
-    h2.row.tags = vec!["one".into(), "two".into()];
+    h2.row.tags = vec!["one".into(), "two words, 100%".into()];
     h2.row.comment = Some("a \"comment\"".into());
     h2.row.user = Some("alice".into());
     h2.row.client.peer = Some("127.0.0.1:50000".parse().unwrap());

@@ -77,7 +77,7 @@ fn every_flow_is_a_row_with_its_values() {
         ("first_byte_us", "30"),
         ("duration_us", "40"),
         ("imported", "false"),
-        ("tags", r#"["one", "two"]"#),
+        ("tags", r#"["one", "two words, 100%"]"#),
         ("error_kind", "null"),
     ] {
         assert_eq!(text(http2, name), expected, "{name}");

@@ -53,6 +53,8 @@ fn unedited_replay_request_equals_the_recorded_one() {
     );
     assert_eq!(request.head.version, HttpVersion::Http11);
     assert_eq!(masked_fields(&flow.row), ["Authorization", "Cookie"]);
+    let flow = exchange("GET", "/a?b=1&api_key=***&to=http://x/?k=***", &[], b"", b"");
+    assert_eq!(masked_fields(&flow.row), ["?api_key", "?to"]);
 }
 
 #[test]

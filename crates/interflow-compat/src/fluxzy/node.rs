@@ -82,10 +82,9 @@ impl<'v> FluxzyNode<'v> {
 
     /// The items of a list; a single value counts as a list of one.
     pub fn items(&self) -> Vec<Self> {
-        match self.value.as_array() {
-            Some(list) => list.iter().enumerate().map(|(i, value)| self.below(value, PathSegment::Index(i))).collect(),
-            None => vec![Self { path: self.path.clone(), ..Self::root(self.value, self.log) }],
-        }
+        let only = || vec![Self { path: self.path.clone(), ..Self::root(self.value, self.log) }];
+        let Some(list) = self.value.as_array() else { return only() };
+        list.iter().enumerate().map(|(i, value)| self.below(value, PathSegment::Index(i))).collect()
     }
 
     /// The items of the list of a key.

@@ -115,9 +115,7 @@ impl PhilterImporter {
         for (name, own) in entries().filter(|(name, _)| *name != "openaiCompatible") {
             insert_some(&mut upstreams, name, non_empty(self.provider(name, own)));
         }
-        for (name, own) in compatible() {
-            upstreams.insert(name.clone(), self.provider(name, own).into());
-        }
+        upstreams.extend(compatible().map(|(name, own)| (name.clone(), self.provider(name, own).into())));
         self.draft.set_some("llm", "provider", non_empty(upstreams));
         let longest =
             |key: &str| entries().chain(compatible()).filter_map(|(_, own)| own["timeouts"][key].as_u64()).max();

@@ -49,10 +49,10 @@ fn agent_from_headers(headers: &Headers) -> Option<(&'static str, String)> {
     let title = value("x-title");
     let referer = value("http-referer") + &value("referer");
     // Aider and opencode name themselves in the fields that OpenRouter defines for clients.
-    for name in ["aider", "opencode"] {
-        if title == name || referer.contains(&format!("{name}.chat")) || referer.contains(&format!("{name}.ai")) {
-            return Some((name, String::new()));
-        }
+    let names =
+        |name: &&str| title == *name || [".chat", ".ai"].iter().any(|end| referer.contains(&format!("{name}{end}")));
+    if let Some(name) = ["aider", "opencode"].into_iter().find(names) {
+        return Some((name, String::new()));
     }
     if value("originator").starts_with("codex") {
         return Some(("codex", product_version(&value("user-agent"), "codex")));
@@ -63,10 +63,7 @@ fn agent_from_headers(headers: &Headers) -> Option<(&'static str, String)> {
             return Some((name, product_version(&agent, start)));
         }
     }
-    if value("copilot-integration-id").contains("cli") {
-        return Some(("copilot-cli", String::new()));
-    }
-    None
+    if value("copilot-integration-id").contains("cli") { Some(("copilot-cli", String::new())) } else { None }
 }
 
 /// The version of a product: for `claude-cli/2.0.1 (external)`, `2.0.1`.

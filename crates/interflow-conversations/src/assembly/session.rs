@@ -601,10 +601,8 @@ fn truncate_text(text: &str, most: usize) -> String {
             break;
         }
     }
-    match line.char_indices().nth(most) {
-        Some((at, _)) => format!("{}…", line.get(..at).unwrap_or_default()),
-        None => line,
-    }
+    let Some((at, _)) = line.char_indices().nth(most) else { return line };
+    format!("{}…", line.get(..at).unwrap_or_default())
 }
 
 fn call_facts(seen: &ParsedCall, purpose: CallPurpose) -> CallFacts {

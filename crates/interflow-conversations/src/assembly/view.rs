@@ -283,10 +283,7 @@ impl<'a> TurnBuilder<'a> {
                 ItemKind::Tool { summary: input_summary(&input), id, name, input, result: None, child, flow: None }
             }
             ContentBlock::ToolResult { id, name, content, is_error } => {
-                let position = match id.is_empty() {
-                    true => self.take_unnamed(&name),
-                    false => self.open.remove(&id),
-                };
+                let position = if id.is_empty() { self.take_unnamed(&name) } else { self.open.remove(&id) };
                 let outcome = Some(ToolOutcome { content, is_error, at: at.micros() });
                 let item = position.and_then(|(t, i)| self.turns.get_mut(t)?.items.get_mut(i));
                 match item.map(|i| &mut i.what) {

@@ -135,10 +135,7 @@ fn markdown(out: &mut String, tree: &ConversationTree, level: usize) -> fmt::Res
 /// The note on the message of an item, at the last item of that message.
 fn item_note<'a>(opened: &'a ConversationView, turn: &ThreadTurn, at: usize) -> Option<&'a ConversationNote> {
     let key = turn.items.get(at)?.key;
-    if turn.items.get(at + 1).is_some_and(|next| next.key == key) {
-        return None;
-    }
-    opened.listed.note(Some(key.0))
+    if turn.items.get(at + 1).is_some_and(|next| next.key == key) { None } else { opened.listed.note(Some(key.0)) }
 }
 
 /// Tags and comment in one text.

@@ -217,10 +217,7 @@ impl<'s> ConversationIndexer<'s> {
             // A command is answered also while the store fails, if only with the error.
             let command = runtime.block_on(async {
                 let pause = async {
-                    match delay {
-                        Some(delay) => tokio::time::sleep(delay).await,
-                        None => self.cursor.wait().await,
-                    }
+                    if let Some(delay) = delay { tokio::time::sleep(delay).await } else { self.cursor.wait().await }
                 };
                 tokio::select! {
                     command = commands.recv() => Some(command),

@@ -9,8 +9,7 @@ use tokio_postgres::Row;
 
 use crate::archiving::archive::{ArchiveTurn, SharedArchiveState};
 use crate::conversations::columns::{flow_of, number};
-use crate::database::rows;
-use crate::database::rows::{READ, clean, signed, uuid_of};
+use crate::database::rows::{self, READ, clean, signed, uuid_of};
 use crate::reading::bodies;
 use crate::store::SharedStore;
 

@@ -57,10 +57,8 @@ async fn check_parents(transaction: &Transaction<'_>, nodes: &[MessageNodeRow]) 
     let sql = "SELECT p.conversation FROM unnest($1::text[], $2::uuid[]) AS p(conversation, key) WHERE NOT EXISTS \
          (SELECT 1 FROM conversation_nodes n WHERE n.conversation = p.conversation AND n.key = p.key) LIMIT 1";
     let statement = transaction.prepare_cached(sql).await?;
-    match transaction.query_opt(&statement, &[&of, &keys]).await? {
-        Some(row) => Err(StoreError::Stale(row.get(0)).into()),
-        None => Ok(()),
-    }
+    let stale = transaction.query_opt(&statement, &[&of, &keys]).await?;
+    stale.map_or(Ok(()), |row| Err(StoreError::Stale(row.get(0)).into()))
 }
 
 async fn save_conversations(transaction: &Transaction<'_>, rows: &[ConversationRow]) -> Result<(), Failure> {

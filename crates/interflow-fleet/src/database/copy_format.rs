@@ -50,10 +50,7 @@ impl CopyRows {
     }
 
     pub(crate) fn optional_int8(&mut self, value: Option<i64>) {
-        match value {
-            Some(value) => self.int8(value),
-            None => self.null(),
-        }
+        if let Some(value) = value { self.int8(value) } else { self.null() }
     }
 
     pub(crate) fn uuid(&mut self, value: Uuid) {
@@ -69,10 +66,7 @@ impl CopyRows {
     }
 
     pub(crate) fn optional_text(&mut self, text: Option<&str>) {
-        match text {
-            Some(text) => self.text(text),
-            None => self.null(),
-        }
+        if let Some(text) = text { self.text(text) } else { self.null() }
     }
 
     /// An array of texts.

@@ -146,8 +146,5 @@ fn chain(error: &StoreError) -> String {
 /// One line of bounded length: answers may be pages.
 fn short(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    match line.char_indices().nth(300) {
-        Some((at, _)) => format!("{}…", &line[..at]),
-        None => line,
-    }
+    if let Some((at, _)) = line.char_indices().nth(300) { format!("{}…", &line[..at]) } else { line }
 }

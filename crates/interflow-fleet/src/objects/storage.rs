@@ -15,10 +15,9 @@ use tokio::io::AsyncReadExt as _;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 
-use crate::objects::connector;
 use crate::objects::error::{ObjectError, Result};
-use crate::objects::providers;
 use crate::objects::url::ObjectUrl;
+use crate::objects::{connector, providers};
 
 /// Objects of more bytes are uploaded in parts.
 const PART_BYTES: u64 = 8 << 20;

@@ -14,10 +14,8 @@ use uuid::Uuid;
 
 use crate::database::connect::notification;
 use crate::database::pool::Database;
-use crate::database::rows;
-use crate::database::rows::READ;
-use crate::reading::running;
-use crate::reading::running::{CHANGED, IS_UNFINISHED};
+use crate::database::rows::{self, READ};
+use crate::reading::running::{self, CHANGED, IS_UNFINISHED};
 
 /// Flows read per notification; more than these at once are reported as a gap.
 const MAX_FLOWS: i64 = 1000;

@@ -18,8 +18,7 @@ use uuid::Uuid;
 use crate::database::pool::Database;
 use crate::database::rows::{READ, signed, uuid_of};
 use crate::reading::overview_models::add_calls;
-use crate::reading::select;
-use crate::reading::select::{CallsOf, Condition, FlowTable, borrowed};
+use crate::reading::select::{self, CallsOf, Condition, FlowTable, borrowed};
 
 /// Rows read at a time.
 const PAGE: usize = 20_000;

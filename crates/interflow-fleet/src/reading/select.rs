@@ -17,10 +17,8 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 
 use crate::database::pool::Database;
-use crate::database::rows;
-use crate::database::rows::{READ, READ_COLUMNS, uuid_of};
-use crate::reading::bodies;
-use crate::reading::running;
+use crate::database::rows::{self, READ, READ_COLUMNS, uuid_of};
+use crate::reading::{bodies, running};
 
 /// Rows read at a time.
 const PAGE: usize = 500;
@@ -91,10 +89,7 @@ pub(crate) fn id_range(low: i64, high: Option<i64>) -> String {
         uuid::Uuid::from_u128((millis.unsigned_abs() as u128) << 80)
     };
     let from = format!("f.id >= '{}'", bound(low, -SLACK_MILLIS));
-    match high {
-        Some(high) => format!("{from} AND f.id < '{}'", bound(high, SLACK_MILLIS)),
-        None => from,
-    }
+    if let Some(high) = high { format!("{from} AND f.id < '{}'", bound(high, SLACK_MILLIS)) } else { from }
 }
 
 /// A condition with its parameters in the form in which the client sends them.

@@ -10,8 +10,7 @@ use interflow_types::{Direction, FlowId};
 use uuid::Uuid;
 
 use crate::database::pool::Database;
-use crate::database::rows;
-use crate::database::rows::READ;
+use crate::database::rows::{self, READ};
 use crate::reading::{bodies, select};
 
 /// Rows read at a time.

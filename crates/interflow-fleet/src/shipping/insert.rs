@@ -8,8 +8,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
 
-use interflow_store::stored_form::chunk_refs;
-use interflow_store::stored_form::chunk_refs::SIDES;
+use interflow_store::stored_form::chunk_refs::{self, SIDES};
 use interflow_store::{SqliteStore, StoreError};
 use interflow_types::{MessageKind, Timestamp};
 use tokio_postgres::{Error, Transaction};

@@ -8,8 +8,7 @@ use uuid::Uuid;
 use crate::conversations::columns::{micros, number};
 use crate::database::pool::Database;
 use crate::database::rows::{clean, signed};
-use crate::reading::running;
-use crate::reading::running::SILENT_SECONDS;
+use crate::reading::running::{self, SILENT_SECONDS};
 
 /// Rows of processes that have been silent for this long are deleted.
 const FORGOTTEN: &str = "1 hour";

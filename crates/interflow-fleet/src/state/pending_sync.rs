@@ -17,8 +17,7 @@ use tokio_postgres::{Client, Error, Row, Transaction};
 use uuid::Uuid;
 
 use crate::database::connect::notification;
-use crate::database::pool::Database;
-use crate::database::pool::STATEMENT_PATIENCE;
+use crate::database::pool::{Database, STATEMENT_PATIENCE};
 
 /// Announces changes, with a word of what changed. Schemas of one database share it, which costs them a look.
 pub(crate) const CHANNEL: &str = "interflow_pending";
@@ -244,12 +243,8 @@ impl PendingSync {
             return Ok(());
         }
         let listed: Vec<_> = listed.into_iter().map(|(key, _)| key).collect();
-        let mut current = BTreeMap::new();
         // Of those that ended between the two queries there is nothing to show.
-        for key in &listed {
-            current.extend(self.read.remove_entry(key));
-        }
-        self.read = current;
+        self.read = listed.iter().filter_map(|key| self.read.remove_entry(key)).collect();
         let items = listed.iter().filter_map(|key| self.read.get(key)).map(|(_, item)| item.clone()).collect();
         self.others.send_modify(|others| {
             *others = RemotePending { version: others.version + 1, is_connected: true, items: Arc::new(items) };

@@ -199,12 +199,8 @@ impl EndRequest {
     }
 
     async fn recv(&mut self) {
-        let stdin = async {
-            match &mut self.stdin {
-                Some(end) => drop(end.await),
-                None => std::future::pending().await,
-            }
-        };
+        let stdin =
+            async { if let Some(end) = &mut self.stdin { drop(end.await) } else { std::future::pending().await } };
         #[cfg(unix)]
         {
             let [int, term, hup] = &mut self.signals;

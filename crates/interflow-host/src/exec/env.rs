@@ -25,11 +25,8 @@ pub struct ProxyTarget<'a> {
 impl ProxyTarget<'_> {
     fn url(&self) -> String {
         let Self { host, port, login } = self;
-        if host.contains(':') {
-            format!("http://{login}[{host}]:{port}")
-        } else {
-            format!("http://{login}{host}:{port}")
-        }
+        let (open, close) = if host.contains(':') { ("[", "]") } else { ("", "") };
+        format!("http://{login}{open}{host}{close}:{port}")
     }
 }
 
@@ -93,10 +90,8 @@ fn java(ProxyTarget { host, port, .. }: ProxyTarget<'_>, trust: &TrustFiles) -> 
 }
 
 fn append(before: Option<String>, more: &str) -> String {
-    match before.filter(|b| !b.trim().is_empty()) {
-        Some(before) => format!("{before} {more}"),
-        None => more.to_owned(),
-    }
+    let before = before.filter(|b| !b.trim().is_empty());
+    before.map_or_else(|| more.to_owned(), |before| format!("{before} {more}"))
 }
 
 fn text(path: &Path) -> String {

@@ -109,10 +109,7 @@ fn wgetrc(own: &str, bundle: &Path) -> String {
 
 /// Writes a file atomically: a running command may be reading it.
 fn write_file(path: &PathBuf, bytes: &[u8]) -> Result<(), String> {
-    if fs::read(path).is_ok_and(|old| old == bytes) {
-        return Ok(());
-    }
-    write_private(path, bytes)
+    if fs::read(path).is_ok_and(|old| old == bytes) { Ok(()) } else { write_private(path, bytes) }
 }
 
 /// Writes a file that every user of a container can read. On this machine, the data directory keeps others out.

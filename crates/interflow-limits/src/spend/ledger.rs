@@ -35,7 +35,7 @@ pub struct SpendLedger {
 
 impl SpendLedger {
     /// Continues the ledger in this folder. A file of today that cannot be read is renamed with an error, and the day
-    /// begins anew.
+    /// begins again.
     pub fn open(folder: PathBuf, keep: Duration) -> Arc<Self> {
         let (ledger, today) = (Self::new(folder, keep, None), today());
         let day = ledger.begun_day(today);
@@ -62,7 +62,7 @@ impl SpendLedger {
         let path = day_path(&self.folder, date, "");
         let rows = read_rows(&path).unwrap_or_else(|e| {
             let aside = set_aside(&path);
-            tracing::error!("limits: {e}; it is set aside as {}, and the spend of {date} begins anew", aside.display());
+            tracing::error!("limits: {e}; it is set aside as {}, and the spend of {date} starts at 0", aside.display());
             DayRows::new()
         });
         let rows = rows.into_iter().map(|(account, sums)| (account, Row { sums, is_sent: false })).collect();

@@ -93,10 +93,7 @@ impl Pass {
         }
         let refusal = match encoding {
             Err(unread) => unread.into(),
-            Ok(()) => {
-                let text = format!("the body is larger than {} bytes ({}.max_body)", self.max_body, self.section);
-                LlmRefusal::new(StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large", "request_body_too_large", text)
-            }
+            Ok(()) => too_large(format!("the body is larger than {} bytes ({}.max_body)", self.max_body, self.section)),
         };
         Err(refuse(flow, &refusal))
     }
@@ -190,6 +187,10 @@ pub(crate) fn overloaded(e: &Error) -> LlmRefusal {
 /// A refusal that is worth a retry soon.
 pub(crate) fn for_now(refusal: LlmRefusal) -> LlmRefusal {
     LlmRefusal { retry_after: Some(Duration::from_secs(1)), ..refusal }
+}
+
+pub(crate) fn too_large(message: impl Into<String>) -> LlmRefusal {
+    LlmRefusal::new(StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large", "request_body_too_large", message)
 }
 
 pub(crate) fn bad_request(code: &'static str, message: impl Into<String>) -> LlmRefusal {

@@ -17,7 +17,7 @@ use interflow_types::budget::{MemoryReservation, PROCESS_BUDGET};
 use interflow_types::{Error, Headers, percent};
 use parking_lot::Mutex;
 
-use super::{bad_request, off_worker, overloaded};
+use super::{bad_request, off_worker, overloaded, too_large};
 
 /// A body without its content codings. What is read of it is kept for the stages that follow.
 #[derive(Default)]
@@ -59,6 +59,7 @@ impl From<ReadError> for LlmRefusal {
     fn from(e: ReadError) -> Self {
         match e {
             ReadError::Overloaded(e) => overloaded(&e),
+            ReadError::Undecodable(e) if e.kind() == io::ErrorKind::FileTooLarge => too_large(e.to_string()),
             ReadError::Undecodable(e) => {
                 bad_request("unsupported_content_encoding", format!("the body cannot be decoded: {e}"))
             }

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use interflow_codec::json::{self, JsonError, JsonReader, JsonToken};
+use interflow_codec::json;
 use interflow_llm::event_stream::{ResponseForm, StreamFraming};
 use interflow_llm::parsed_event::ParsedEvent;
 use interflow_llm::{LlmCall, Operation, Provider};
@@ -71,69 +71,30 @@ pub(super) fn hide(flow: &Flow, head: &mut ResponseHead, mut body: Body) -> Body
         .unwrap_or_default()
 }
 
-/// The body with `stream_options.include_usage`; `None` if it has it, or cannot be read.
+/// The body with `stream_options.include_usage`; `None` if it has it, cannot be read, or is not an object with members.
 fn with_demand(body: &[u8]) -> Option<Vec<u8>> {
-    let (at, text) = match find_options(body).ok()?? {
-        StreamOptions::None(start) => (start..start, r#""stream_options":{"include_usage":true},"#),
-        StreamOptions::Null(value) => (value, r#"{"include_usage":true}"#),
-        StreamOptions::Empty(start) => (start..start, r#""include_usage":true"#),
-        StreamOptions::Others(start) => (start..start, r#""include_usage":true,"#),
-        StreamOptions::Without(value) => (value, "true"),
-        StreamOptions::Asked => return None,
+    // Where the first member of an object begins, and the value of this one.
+    let member = |within: Range<usize>, wanted: &str| {
+        let (mut first, mut found) = (None, None);
+        let read = json::children(body, within, |name, value| {
+            first = first.or(name.as_ref().map(|name| name.start - 1));
+            if name.and_then(|name| body.get(name)) == Some(wanted.as_bytes()) {
+                found = Some(value);
+            }
+        });
+        read.ok().map(|()| (first, found))
+    };
+    let (at, text) = match member(0..body.len(), "stream_options")? {
+        (first, None) => (first?..first?, r#""stream_options":{"include_usage":true},"#),
+        (_, Some(options)) if body.get(options.start) != Some(&b'{') => (options, r#"{"include_usage":true}"#),
+        (_, Some(options)) => match member(options.clone(), "include_usage")? {
+            (_, Some(asked)) if body.get(asked.clone()) == Some(b"true") => return None,
+            (_, Some(asked)) => (asked, "true"),
+            (Some(first), None) => (first..first, r#""include_usage":true,"#),
+            (None, None) => (options, r#"{"include_usage":true}"#),
+        },
     };
     Some([body.get(..at.start)?, text.as_bytes(), body.get(at.end..)?].concat())
-}
-
-/// The client's `stream_options`, and where in the body the demand belongs.
-enum StreamOptions {
-    None(usize),
-    /// It is not an object.
-    Null(Range<usize>),
-    Empty(usize),
-    Others(usize),
-    /// It asks not to report usage.
-    Without(Range<usize>),
-    Asked,
-}
-
-/// Reads `stream_options`; `None` if the body is not an object with members.
-fn find_options(body: &[u8]) -> Result<Option<StreamOptions>, JsonError> {
-    let mut reader = JsonReader::new(body);
-    let Some(JsonToken::Object(start)) = reader.next_token()? else { return Ok(None) };
-    let (mut depth, mut name, mut found, mut is_inside, mut has_members) = (1, &b""[..], None, false, false);
-    while let Some(token) = reader.next_token()? {
-        let is_options = depth == 1 && name == b"stream_options";
-        match token {
-            JsonToken::Name(range) if depth <= 2 => {
-                name = body.get(range).unwrap_or_default();
-                has_members = true;
-                if is_inside && depth == 2 && !matches!(found, Some(StreamOptions::Asked | StreamOptions::Without(_))) {
-                    found = found.map(|found| match found {
-                        StreamOptions::Empty(start) => StreamOptions::Others(start),
-                        found => found,
-                    });
-                }
-            }
-            JsonToken::Object(at) => {
-                depth += 1;
-                if is_options {
-                    (found, is_inside) = (Some(StreamOptions::Empty(at + 1)), true);
-                }
-            }
-            JsonToken::Array(_) => depth += 1,
-            JsonToken::End(_) => {
-                depth -= 1;
-                is_inside &= depth > 1;
-            }
-            JsonToken::Scalar(range) if is_options => found = Some(StreamOptions::Null(range)),
-            JsonToken::Scalar(range) if is_inside && depth == 2 && name == b"include_usage" => {
-                let is_asked = body.get(range.clone()) == Some(b"true");
-                found = Some(if is_asked { StreamOptions::Asked } else { StreamOptions::Without(range) });
-            }
-            JsonToken::Name(_) | JsonToken::Scalar(_) | JsonToken::Text(_) => {}
-        }
-    }
-    Ok(has_members.then(|| found.unwrap_or(StreamOptions::None(start + 1))))
 }
 
 /// Leaves out the event that only reports usage.

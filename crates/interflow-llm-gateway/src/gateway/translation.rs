@@ -24,7 +24,7 @@ use interflow_llm::event_stream::{ResponseForm, StreamFraming};
 use interflow_llm::message::ContentBlock;
 use interflow_llm::translate::{
     ChatRequest, EventTranslator, Losses, ReplyHead, ReplyWriter, Target, TranslatedError, WireFormat,
-    is_accepted_by_mistral, leave_out_unfitting_thoughts, lost_in_reply, parse_reply, reply_events, whole_reply,
+    is_accepted_by_mistral, leave_out_unfitting_thoughts, parse_reply, reply_events, whole_reply,
     without_foreign_reasoning,
 };
 use interflow_llm::{LlmCall, LlmRefusal, Provider, ResponseSummary};
@@ -331,10 +331,11 @@ impl Translation {
         let client = self.client_format();
         let parsed = off_worker(raw.len(), move || {
             // Clients that read the provider's reply themselves read one with a mark or invalid bytes, too.
-            let text = String::from_utf8_lossy(raw.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&raw));
-            (parse_reply(format, text.as_bytes()), lost_in_reply(client, text.as_bytes()), held)
+            let plain = raw.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&raw);
+            let valid = std::str::from_utf8(plain).map_or_else(|_| String::from_utf8_lossy(plain), Into::into);
+            (parse_reply(format, client, valid.as_bytes()), held)
         });
-        let Some((reply, lost, held)) = parsed.await else { return Ok(self.unreadable()) };
+        let Some(((reply, lost), held)) = parsed.await else { return Ok(self.unreadable()) };
         losses.merge(&lost);
         self.exchange.merge_summary(&ResponseSummary {
             usage: reply.usage,

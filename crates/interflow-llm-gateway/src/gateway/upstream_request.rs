@@ -11,7 +11,7 @@ use interflow_types::{Body, RequestHead, Result, StatusCode};
 use super::access_token::AccessToken;
 use super::wire_format::MODEL_IN_PATH;
 use super::{LlmUpstream, UpstreamTable, aws_signature};
-use crate::exchange::{LlmExchange, ReadError, unless_unreadable};
+use crate::exchange::{LlmExchange, ReadError, too_large, unless_unreadable};
 
 /// The request as received. Each attempt makes its own request from it, because key, model and signature differ.
 pub(super) struct OriginalRequest<'a> {
@@ -109,8 +109,7 @@ pub(super) fn sign(
         Body::Full(bytes) => bytes,
         Body::Stream(_) => {
             let message = "a body that is not there as a whole cannot be signed: it is larger than llm.max_body";
-            let (kind, code) = ("payload_too_large", "request_body_too_large");
-            return Err(LlmRefusal::new(StatusCode::PAYLOAD_TOO_LARGE, kind, code, message));
+            return Err(too_large(message));
         }
     };
     let region = upstream.region_for(&head.headers).unwrap_or_else(|| "us-east-1".into());

@@ -9,7 +9,7 @@ use interflow_llm::LlmRefusal;
 use interflow_types::{EarlyExit, Flow, StatusCode};
 
 use super::llm_request::LlmRequest;
-use crate::exchange::{bad_request, for_now};
+use crate::exchange::{bad_request, for_now, too_large};
 pub(super) use crate::llm_telemetry::refuse;
 
 /// The key is missing, unknown, expired or revoked: 401, which SDKs do not retry.
@@ -100,8 +100,7 @@ pub(super) fn reject_missing_provider_key(flow: &mut Flow, called: &LlmRequest) 
 
 /// The body is too large to be parsed for its model: 413.
 pub(super) fn reject_too_large(flow: &mut Flow) -> EarlyExit {
-    let (status, message) = (StatusCode::PAYLOAD_TOO_LARGE, "the request is too large to determine its model");
-    refuse(flow, &LlmRefusal::new(status, "payload_too_large", "request_body_too_large", message))
+    refuse(flow, &too_large("the request is too large to determine its model"))
 }
 
 /// A limit is reached (429), or the counters are unavailable (503). `Retry-After` is the earliest time at which a
@@ -182,7 +181,7 @@ fn limit_message(rule: &str, counter: &CounterLimit, who: &str, is_reserved: boo
         ("team" | "organisation", Some(_)) if is_reserved => format!("{what} for the {rule} {who}: {RESERVED}"),
         (_, Some(_)) if is_reserved => format!("{what} (limit `{rule}`, counted for {who}): {RESERVED}"),
         ("team" | "organisation", Some(_)) => format!(
-            "{what} for the {rule} {who}, {TOO_LITTLE}; it begins anew with the next period, or the operator raises it with `interflow keys \
+            "{what} for the {rule} {who}, {TOO_LITTLE}; it begins again with the next period, or the operator raises it with `interflow keys \
              {rule} change {who}`"
         ),
         ("team" | "organisation", None) => format!("{what} for the {rule} {who}"),

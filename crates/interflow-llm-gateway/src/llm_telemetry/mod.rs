@@ -14,7 +14,7 @@ mod span_exporter;
 mod spans;
 mod webhook;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -73,7 +73,7 @@ struct ResponseFindingsState {
     found: BTreeMap<String, u64>,
     micros: u64,
     cut: Option<RefusalRecord>,
-    unread: bool,
+    unread: BTreeSet<&'static str>,
 }
 
 impl ResponseFindings {
@@ -100,9 +100,9 @@ impl ResponseFindings {
         self.0.lock().cut = Some(RefusalRecord { kind, code });
     }
 
-    /// Part of the response passed without having been scanned.
-    pub fn mark_unread(&self) {
-        self.0.lock().unread = true;
+    /// Part of the response passed unread; the tag says by which pass.
+    pub fn mark_unread(&self, tag: &'static str) {
+        self.0.lock().unread.insert(tag);
     }
 
     /// Merges the findings into the flow's tags and extensions.
@@ -112,9 +112,7 @@ impl ResponseFindings {
         for kind in passed.found.keys() {
             flow.tag(format!("answer:{kind}"));
         }
-        if passed.unread {
-            flow.tag("redact:unread");
-        }
+        passed.unread.into_iter().for_each(|tag| flow.tag(tag));
         let findings = flow.extension_mut::<RedactionFindings>();
         findings.micros += passed.micros;
         for (kind, n) in passed.found {

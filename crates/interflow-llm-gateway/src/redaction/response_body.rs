@@ -34,7 +34,8 @@ pub(crate) async fn restore(
     let max_body = service.settings().max_body as u64;
     let (answer, body) = ResponseScanContext::for_response(flow, head, body, max_body).await;
     let Some(answer) = answer else { return Ok(body) };
-    let mut rewriter = RestoreRewriter::new(session, may_be_signed(flow));
+    let passing = flow.extension_mut::<ResponseFindings>().clone();
+    let mut rewriter = RestoreRewriter::new(session, may_be_signed(flow), passing);
     if answer.framing() != StreamFraming::Whole {
         return answer.rewrite_stream(head, body, rewriter).map_err(|r| service.refuse(flow, &r));
     }
@@ -49,7 +50,10 @@ pub(crate) async fn restore(
     let restored = match whole.marked_unless_text(head, false).await.unwrap_or_default() {
         Some(marked) => restore_json(&mut rewriter, whole.plain(), &marked),
         // A body that is not JSON is plain text.
-        None => restore_text(&rewriter, whole.plain()),
+        None => {
+            let text = std::str::from_utf8(whole.plain()).unwrap_or_default();
+            rewriter.rewrite_plain(text).unwrap_or_default().map(String::into_bytes)
+        }
     };
     Ok(restored.map_or_else(|| whole.into_raw(), |restored| replace_body(head, restored)))
 }
@@ -77,7 +81,7 @@ pub(crate) async fn scan(
     let mut whole = match WholeResponse::read_or(flow, head, body, how, refuse).await? {
         Ok(whole) => whole,
         Err(body) => {
-            passing.mark_unread();
+            passing.mark_unread("redact:unread");
             return Ok(body);
         }
     };
@@ -90,7 +94,7 @@ pub(crate) async fn scan(
         Err(halt) if strict => Err(service.refuse(flow, &halt.refusal())),
         looked => {
             if looked.is_err() {
-                passing.mark_unread();
+                passing.mark_unread("redact:unread");
             }
             Ok(whole.keep(flow))
         }
@@ -113,9 +117,7 @@ fn scan_whole(
         // Errors may be plain text whatever their media type.
         Err(_) | Ok(None) => {
             let text = std::str::from_utf8(body).map_err(|e| StreamAbort::unreadable(&e))?;
-            let redaction = choice.redactor.redact_text(text, &mut session).map_err(|e| StreamAbort::unreadable(&e))?;
-            rewriter.record_findings(&redaction.spans)?;
-            return Ok(redaction.output.map(String::into_bytes));
+            return Ok(rewriter.rewrite_plain(text)?.map(String::into_bytes));
         }
     };
     let mut marked = MarkedText { spans: marked.spans.clone(), ..MarkedText::default() };
@@ -148,8 +150,4 @@ fn restore_json(rewriter: &mut RestoreRewriter, body: &[u8], marked: &MarkedText
         }
     }
     (!edits.is_empty()).then(|| splice(body, &edits))
-}
-
-fn restore_text(rewriter: &RestoreRewriter, body: &[u8]) -> Option<Vec<u8>> {
-    rewriter.restore_plain(std::str::from_utf8(body).ok()?).map(String::into_bytes)
 }

@@ -26,24 +26,18 @@ pub(super) struct RestoreRewriter {
     /// Whether thoughts may be signed by their provider.
     signed: bool,
     texts: HashMap<u64, PlaceholderRestorer>,
+    passing: ResponseFindings,
 }
 
 impl RestoreRewriter {
-    pub fn new(session: SharedSession, signed: bool) -> Self {
-        Self { session, signed, texts: HashMap::new() }
+    pub fn new(session: SharedSession, signed: bool, passing: ResponseFindings) -> Self {
+        Self { session, signed, texts: HashMap::new(), passing }
     }
 
     /// Whether a text is never rewritten for the client: one signed by the provider, which the client sends back, or a
     /// number.
     fn is_final(&self, kind: &SpanKind) -> bool {
         *kind == SpanKind::Number || *kind == SpanKind::Signed && self.signed
-    }
-
-    /// Restores plain text, outside of JSON, where nothing has to be escaped; `None` if it is unchanged.
-    pub fn restore_plain(&self, text: &str) -> Option<String> {
-        let session = self.session.lock();
-        let restored = session.vault()?.restore(text);
-        (restored != text).then(|| restored.into_owned())
     }
 }
 
@@ -76,6 +70,16 @@ impl TextRewriter for RestoreRewriter {
 
     fn is_strict(&self) -> bool {
         false
+    }
+
+    fn skipped(&mut self) {
+        self.passing.mark_unread("restore:unread");
+    }
+
+    fn rewrite_plain(&mut self, text: &str) -> Result<Option<String>, StreamAbort> {
+        let session = self.session.lock();
+        let restored = session.vault().map(|vault| vault.restore(text));
+        Ok(restored.filter(|restored| restored != text).map(Cow::into_owned))
     }
 }
 
@@ -154,7 +158,7 @@ impl ScanRewriter {
         match scanned {
             Ok(scanned) => Ok(Some(scanned)),
             Err(_) if self.mode == OutboundMode::Flag => {
-                self.passing.mark_unread();
+                self.passing.mark_unread("redact:unread");
                 Ok(None)
             }
             Err(e) => {
@@ -238,7 +242,7 @@ impl TextRewriter for ScanRewriter {
     }
 
     fn skipped(&mut self) {
-        self.passing.mark_unread();
+        self.passing.mark_unread("redact:unread");
     }
 
     fn drops(&mut self, field: &str) -> Result<bool, StreamAbort> {
@@ -247,10 +251,14 @@ impl TextRewriter for ScanRewriter {
         if matches!(name, "" | "event" | "id" | "retry") && (is_counter || is_identifier_like(value.trim())) {
             return Ok(false);
         }
-        let scanned = self.redactor.redact_text(field, &mut self.session);
-        let Some(redaction) = self.unless_unreadable(scanned)? else { return Ok(false) };
+        self.rewrite_plain(field).map(|with| with.is_some())
+    }
+
+    fn rewrite_plain(&mut self, text: &str) -> Result<Option<String>, StreamAbort> {
+        let scanned = self.redactor.redact_text(text, &mut self.session);
+        let Some(redaction) = self.unless_unreadable(scanned)? else { return Ok(None) };
         self.record_findings(&redaction.spans)?;
-        Ok(self.mode == OutboundMode::Redact && !redaction.spans.is_empty())
+        Ok(redaction.output.filter(|_| self.mode == OutboundMode::Redact))
     }
 }
 

@@ -4,6 +4,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use interflow_codec::aws_event_stream::{self, HeaderValue};
 use interflow_llm::event_stream::StreamFraming;
 use interflow_llm::spans::SpanKind;
@@ -11,7 +13,9 @@ use interflow_redact::{
     ModelConfig, OutboundMode, PlaceholderVault, RedactConfig, RedactMode, RedactionSession, Redactor, SharedSession,
     VaultKey,
 };
-use interflow_types::{ByteStr, Error, ErrorKind, HttpClient, Request, ResponseFuture};
+use interflow_types::{
+    ByteStr, ClientInfo, EntryKind, Error, ErrorKind, Flow, HttpClient, Request, ResponseFuture, Scheme, Timestamp,
+};
 use parking_lot::Mutex;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -109,10 +113,14 @@ fn texts(framing: StreamFraming, body: &[u8], pointer: &str) -> String {
 }
 
 fn edited(framing: StreamFraming, body: &[u8], step: usize, session: &SharedSession) -> Vec<u8> {
-    rewrite_whole(framing, body.chunks(step), RestoreRewriter::new(Arc::clone(session), true)).unwrap()
+    rewrite_whole(framing, body.chunks(step), restoring(Arc::clone(session))).unwrap()
 }
 
-fn scanning(mode: OutboundMode) -> ScanRewriter {
+fn restoring(session: SharedSession) -> RestoreRewriter {
+    RestoreRewriter::new(session, true, ResponseFindings::default())
+}
+
+pub(super) fn scanning(mode: OutboundMode) -> ScanRewriter {
     ScanRewriter::new(service(), &choice(mode), true, ResponseFindings::default())
 }
 
@@ -138,6 +146,49 @@ struct Nowhere;
 impl HttpClient for Nowhere {
     fn send(&self, _: Request) -> ResponseFuture<'_> {
         Box::pin(async { Err(Error::new(ErrorKind::Internal, "nowhere")) })
+    }
+}
+
+fn flow() -> Flow {
+    let (peer, accepted) = (std::net::SocketAddr::from(([127, 0, 0, 1], 1)), Timestamp::now());
+    let (process, container) = (None, None);
+    let client =
+        ClientInfo { connection: 1, peer, local: peer, listener: "gateway".into(), accepted, process, container };
+    Flow::begin(client.into(), EntryKind::Gateway, Scheme::Http, "a.test:80".parse().unwrap())
+}
+
+/// A stream of InvokeModel whose only event has this payload, with the model's JSON in base64 for `*`.
+fn invoke_stream(payload: &str, text: &str) -> Vec<u8> {
+    let delta = json!({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}});
+    let payload = payload.replace('*', &STANDARD.encode(delta.to_string()));
+    let name = (ByteStr::from(":event-type"), HeaderValue::String("chunk".into()));
+    let mut body = Vec::new();
+    aws_event_stream::write_message(&mut body, &[name], payload.as_bytes()).unwrap();
+    body
+}
+
+#[test]
+fn chunks_of_invoke_model_are_restored_and_scanned_however_their_payload_is_written() {
+    let session = session();
+    let said = format!("{} is mine.", VALUES[0]);
+    let placeholder = redacted(&session, &said);
+    for payload in [r#"{"bytes":"*"}"#, r#"{"bytes": "*"}"#, r#"{"p": "abc", "bytes": "*"}"#, r#"{"b\u0079tes":"*"}"#] {
+        let restored = edited(StreamFraming::EventStream, &invoke_stream(payload, &placeholder), 9, &session);
+        assert_eq!(restored, invoke_stream(payload, &said), "{payload}");
+        let body = invoke_stream(payload, &said);
+        let blocked = rewrite_whole(StreamFraming::EventStream, [&body[..]], scanning(OutboundMode::Block));
+        assert_eq!(blocked.unwrap_err().code, "outbound_blocked", "{payload}");
+    }
+    for payload in [r#"{"bytes":"*","bytes":"*"}"#, r#"{"bytes":"*="}"#, r#"{"text":"*"}"#, r#"{"bytes":["*"]}"#] {
+        let body = invoke_stream(payload, &placeholder);
+        let blocked = rewrite_whole(StreamFraming::EventStream, [&body[..]], scanning(OutboundMode::Block));
+        assert_eq!(blocked.unwrap_err().code, "response_unreadable", "{payload}");
+        let mut flow = flow();
+        let passing = flow.extension_mut::<ResponseFindings>().clone();
+        let rewriter = RestoreRewriter::new(Arc::clone(&session), true, passing);
+        assert_eq!(rewrite_whole(StreamFraming::EventStream, [&body[..]], rewriter).unwrap(), body, "{payload}");
+        ResponseFindings::merge_into_flow(&mut flow);
+        assert!(flow.tags.iter().any(|tag| *tag == "restore:unread"), "{payload}: {:?}", flow.tags);
     }
 }
 
@@ -209,7 +260,7 @@ fn raw_events(event: &Value, pieces: &[String]) -> Vec<String> {
 
 /// The events of the restored stream.
 fn through(framing: StreamFraming, events: &[String], step: usize, session: &SharedSession) -> Vec<String> {
-    let rewriter = RestoreRewriter::new(Arc::clone(session), true);
+    let rewriter = restoring(Arc::clone(session));
     let string = |b: &[u8]| String::from_utf8(b.to_vec()).unwrap();
     if framing == StreamFraming::Messages {
         let mut editor = EventRewriter::new(framing, rewriter);
@@ -376,7 +427,7 @@ proptest! {
         let session = session();
         let told = json!(redacted(&session, &text)).to_string();
         let raw = &told[1..told.len() - 1];
-        let restored = RestoreRewriter::new(session, true).rewrite_whole(raw, &SpanKind::Text).unwrap();
+        let restored = restoring(session).rewrite_whole(raw, &SpanKind::Text).unwrap();
         let json = format!("\"{}\"", restored.as_deref().unwrap_or(raw));
         prop_assert_eq!(serde_json::from_str::<String>(&json).unwrap(), text);
     }
@@ -425,7 +476,7 @@ proptest! {
         let session = session();
         redacted(&session, VALUES[0]);
         for framing in [StreamFraming::Sse, StreamFraming::Lines, StreamFraming::Array, StreamFraming::EventStream] {
-            let _ = rewrite_whole(framing, bytes.chunks(step), RestoreRewriter::new(Arc::clone(&session), true));
+            let _ = rewrite_whole(framing, bytes.chunks(step), restoring(Arc::clone(&session)));
         }
     }
 }
@@ -526,7 +577,7 @@ fn unterminated_last_event_is_processed_and_a_truncated_one_is_an_error() {
         let whole = format!("{before}{event}");
         let out = String::from_utf8(edited(framing, whole.as_bytes(), 5, &session)).unwrap();
         assert!(out.contains(VALUES[0]) && !out.contains(&told), "{framing:?}: {out}");
-        let (cut, rewriter) = (&whole.as_bytes()[..whole.len() - 3], RestoreRewriter::new(Arc::clone(&session), true));
+        let (cut, rewriter) = (&whole.as_bytes()[..whole.len() - 3], restoring(Arc::clone(&session)));
         let halt = rewrite_whole(framing, [cut], rewriter).unwrap_err();
         assert_eq!(halt.code, "response_cut", "{framing:?}");
     }

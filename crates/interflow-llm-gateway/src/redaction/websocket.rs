@@ -13,6 +13,7 @@ use interflow_types::{
 };
 use parking_lot::Mutex;
 
+use crate::exchange::bad_request;
 use crate::exchange::response::abort::StreamAbort;
 use crate::exchange::response::event_rewriter::{EventRewriter, TextRewriter};
 use crate::llm_telemetry::ResponseFindings;
@@ -83,10 +84,17 @@ pub(crate) async fn redact_message(
     flow: &mut Flow,
     message: &mut StreamMessage,
 ) -> MessageVerdict {
-    let is_text = matches!(message.kind, MessageKind::Text | MessageKind::Binary);
-    let (true, Some(opened), Some(choice)) = (is_text, socket_context(flow), socket_policy(flow)) else {
+    let Some((opened, choice)) = socket_context(flow).zip(socket_policy(flow)) else {
         return MessageVerdict::Continue;
     };
+    if let Some((at, text)) = control_text(message) {
+        if !text.is_empty()
+            && let Some(output) = redact_control(service, flow, &choice, &text).await
+        {
+            message.payload = with_text(&message.payload, at, &output).unwrap_or_else(|| message.payload.slice(..at));
+        }
+        return MessageVerdict::Continue;
+    }
     let settings = service.settings();
     let strict = choice.mode == RedactMode::Redact;
     // The Realtime APIs add event types often; one that is not known may carry text in places that are not inspected.
@@ -94,8 +102,7 @@ pub(crate) async fn redact_message(
     if is_unknown && settings.unknown != UnknownRule::Scan {
         if strict && settings.unknown == UnknownRule::Refuse {
             let text = "this event has no type that can be redacted reliably; redact.unknown = \"scan\" takes all of such events for text, and \"pass\" forwards them unchanged";
-            let refusal = LlmRefusal::new(StatusCode::BAD_REQUEST, "invalid_request", "unknown_event", text);
-            return refuse(service, flow, &opened, &refusal);
+            return refuse(service, flow, &opened, &bad_request("unknown_event", text));
         }
         flow.tag("redact:unknown");
         return MessageVerdict::Continue;
@@ -119,6 +126,49 @@ pub(crate) async fn redact_message(
         message.payload = output.into();
     }
     MessageVerdict::Continue
+}
+
+/// The most that a control frame holds (RFC 6455 5.5).
+const MAX_CONTROL_BYTES: usize = 125;
+
+/// The text of a control frame, which ends up in the logs of the other side, and where in the payload it begins: a ping, its
+/// pong, or the reason of a close behind the status code. `None` if the message is no such frame.
+fn control_text(message: &StreamMessage) -> Option<(usize, String)> {
+    let at = match message.kind {
+        MessageKind::Ping | MessageKind::Pong => 0,
+        MessageKind::Close => message.payload.len().min(2),
+        _ => return None,
+    };
+    // UTF-16 has a NUL in each letter.
+    Some((at, String::from_utf8_lossy(message.payload.get(at..)?).replace('\0', "")))
+}
+
+/// The payload of a control frame with another text; `None` if that is too long.
+fn with_text(payload: &Bytes, at: usize, text: &str) -> Option<Bytes> {
+    let payload = [payload.get(..at)?, text.as_bytes()].concat();
+    (payload.len() <= MAX_CONTROL_BYTES).then(|| payload.into())
+}
+
+/// Redacts the text of a client's control frame; `None` if it stays. The frame cannot be refused: what cannot be redacted,
+/// or has no room afterwards, is left out. The pong to a ping that is sent without text has none either.
+async fn redact_control(
+    service: &RedactionService,
+    flow: &mut Flow,
+    choice: &Arc<EffectivePolicy>,
+    text: &str,
+) -> Option<String> {
+    let (settings, strict, begun) = (service.settings(), choice.mode == RedactMode::Redact, Instant::now());
+    // Which conversation it is, the first event tells, and not a ping before it.
+    let session = open_session(flow).unwrap_or_else(|| one_way_session(choice));
+    let event = serde_json::json!([text]).to_string().into();
+    let redacted = request_body::redact_event(&settings, choice, &session, event, (strict, true)).await;
+    let Ok(outcome) = redacted else {
+        flow.tag("redact:unread");
+        return strict.then(String::new);
+    };
+    request_body::record_outcome(service, flow, choice, &outcome, begun.elapsed().as_micros() as u64);
+    let output = outcome.output.filter(|_| strict)?;
+    Some(serde_json::from_slice::<[String; 1]>(&output).map(|[text]| text).unwrap_or_default())
 }
 
 /// Scans a server event, if `redact.responses` is on.
@@ -147,27 +197,29 @@ pub(crate) fn restore_message(flow: &mut Flow, message: &mut StreamMessage) -> M
     if !choice.restore || session.lock().vault().is_none_or(PlaceholderVault::is_empty) {
         return MessageVerdict::Continue;
     }
-    let begin = || Mutex::new(EventRewriter::new(StreamFraming::Messages, RestoreRewriter::new(session, true)));
-    let edited = rewrite(note.rewriters.restoring.get_or_insert_with(begin).get_mut(), message);
+    let passing = flow.extension_mut::<ResponseFindings>().clone();
+    let restore = || RestoreRewriter::new(session, true, passing);
+    let begin = || Mutex::new(EventRewriter::new(StreamFraming::Messages, restore()));
+    let editor = flow.extension_mut::<RedactionState>().rewriters.restoring.get_or_insert_with(begin).get_mut();
+    let edited = rewrite(editor, message);
     apply_rewrite(flow, message, edited)
 }
 
 type RewrittenMessage = (Vec<Bytes>, Result<Option<Bytes>, StreamAbort>);
 
 fn rewrite<P: TextRewriter>(editor: &mut EventRewriter<P>, message: &StreamMessage) -> RewrittenMessage {
-    match message.kind {
-        MessageKind::Text | MessageKind::Binary => {
-            let (ahead, edited) = editor.rewrite_message(message.payload.clone());
-            (ahead, edited.map(Some))
-        }
-        // Text that was held back must be sent before the close frame: nothing may follow it (RFC 6455 5.5.1).
-        MessageKind::Close => {
-            let (ahead, closed) = editor.finish_messages();
-            (ahead, closed.map(|()| None))
-        }
-        // Pings and pongs carry no text.
-        _ => (Vec::new(), Ok(None)),
-    }
+    let Some((at, text)) = control_text(message) else {
+        let (ahead, edited) = editor.rewrite_message(message.payload.clone());
+        return (ahead, edited.map(Some));
+    };
+    // Text that was held back must be sent before the close frame: nothing may follow it (RFC 6455 5.5.1).
+    let is_close = message.kind == MessageKind::Close;
+    let (ahead, closed) = if is_close { editor.finish_messages() } else { (Vec::new(), Ok(())) };
+    let rewritten = closed.and_then(|()| editor.rewriter.rewrite_plain(&text));
+    // A placeholder stays where its original has no room.
+    let otherwise = editor.rewriter.is_strict().then(|| message.payload.slice(..at));
+    let payload = |text: String| with_text(&message.payload, at, &text).or(otherwise);
+    (ahead, rewritten.map(|text| text.and_then(payload)))
 }
 
 /// Applies the rewritten server event, or tells the client why the stream is cut off, in an event before the close.
@@ -206,6 +258,10 @@ fn socket_context(flow: &Flow) -> Option<SocketContext> {
     flow.extension::<Option<SocketContext>>().cloned().flatten()
 }
 
+fn open_session(flow: &Flow) -> Option<SharedSession> {
+    flow.extension::<RedactionState>()?.session.clone()
+}
+
 fn socket_policy(flow: &Flow) -> Option<Arc<EffectivePolicy>> {
     socket_context(flow)?;
     flow.extension::<RedactionState>()?.choice.clone()
@@ -220,7 +276,7 @@ fn session(
     choice: &EffectivePolicy,
     event: &[u8],
 ) -> SharedSession {
-    if let Some(session) = flow.extension::<RedactionState>().and_then(|n| n.session.clone()) {
+    if let Some(session) = open_session(flow) {
         return session;
     }
     if choice.mode != RedactMode::Redact {
@@ -234,4 +290,36 @@ fn session(
     let state = flow.extension_mut::<RedactionState>();
     (state.session, state.owner) = (Some(Arc::clone(&session)), Some(owner));
     session
+}
+
+#[cfg(test)]
+mod tests {
+    use interflow_types::{Direction, Timestamp};
+
+    use super::*;
+    use crate::redaction::tests::scanning;
+
+    #[test]
+    fn findings_in_control_frames_of_the_provider_are_replaced_or_end_the_connection() {
+        let close = [&3001_u16.to_be_bytes()[..], b"bye 123-45-6789"].concat();
+        for (kind, payload, at) in [(MessageKind::Close, close, 2), (MessageKind::Ping, b"SSN 123-45-6789".to_vec(), 0)]
+        {
+            let (direction, payload) = (Direction::Response, Bytes::from(payload));
+            let message = StreamMessage { direction, kind, payload: payload.clone(), at: Timestamp::now() };
+            let scanned = |mode| rewrite(&mut EventRewriter::new(StreamFraming::Messages, scanning(mode)), &message).1;
+            assert_eq!(scanned(OutboundMode::Block).unwrap_err().code, "outbound_blocked");
+            assert_eq!(scanned(OutboundMode::Flag).unwrap(), None);
+            let replaced = scanned(OutboundMode::Redact).unwrap().unwrap();
+            assert_eq!(replaced[..at], payload[..at]);
+            assert!(replaced.len() > at && !String::from_utf8_lossy(&replaced).contains("6789"), "{replaced:?}");
+        }
+        let empty = StreamMessage {
+            direction: Direction::Response,
+            kind: MessageKind::Close,
+            payload: Bytes::from_static(b"\x03\xe8"),
+            at: Timestamp::now(),
+        };
+        assert_eq!(control_text(&empty), Some((2, String::new())));
+        assert_eq!(with_text(&empty.payload, 2, &"x".repeat(124)), None);
+    }
 }

@@ -85,6 +85,11 @@ async fn bodies_that_the_client_compressed_are_redacted() {
             .unwrap();
         assert_eq!((answer.status, answer.json()["error"]["code"].as_str()), (400, Some(code)));
     }
+    let mut bomb = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    bomb.write_all(json!({"model": "m", "prompt": "a".repeat(16 << 20)}).to_string().as_bytes()).unwrap();
+    let bomb = bomb.finish().unwrap();
+    let answer = gate.send("POST", "/v1/chat/completions", "Content-Encoding: gzip\r\n", &bomb).await.unwrap();
+    assert_eq!((answer.status, &answer.json()["error"]["code"]), (413, &json!("request_body_too_large")));
     assert_eq!(origin.served(), 1);
 }
 

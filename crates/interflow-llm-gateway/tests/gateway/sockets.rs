@@ -57,7 +57,8 @@ async fn until(socket: &mut Socket, last: &str) -> Vec<Value> {
     let mut all = Vec::new();
     loop {
         let message = socket.next().await.expect("an event").unwrap();
-        let event: Value = serde_json::from_str(message.to_text().unwrap()).unwrap();
+        let event = serde_json::from_str(message.to_text().unwrap());
+        let event: Value = event.unwrap_or_else(|e| panic!("{e}: {message:?}"));
         let over = event["type"] == last;
         all.push(event);
         if over {
@@ -107,6 +108,61 @@ async fn responses_over_a_websocket_are_redacted_and_restored() {
         assert!(!text.contains(SSN) && !text.contains(MAIL), "recorded: {text}");
     }
     for tag in ["redacted", "found:email-address", "found:ssn"] {
+        assert!(flow.tags.iter().any(|t| t == tag), "{:?}", flow.tags);
+    }
+}
+
+async fn pong(socket: &mut Socket, ping: impl Into<tokio_tungstenite::tungstenite::Bytes>) -> Vec<u8> {
+    socket.send(Frame::Ping(ping.into())).await.unwrap();
+    match socket.next().await {
+        Some(Ok(Frame::Pong(payload))) => payload.to_vec(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn the_text_of_control_frames_is_redacted_and_restored() {
+    let (origin, received) = provider().await;
+    let gate = Gate::start(&origin).await;
+    let mut socket = open(&gate, "/openai/v1/responses?echo=1").await;
+    tell(&mut socket, ask(&format!("mail {MAIL}"))).await;
+    until(&mut socket, "response.completed").await;
+    for payload in [&b""[..], b"\xff\x00\xfe\x01", b"1733059200", format!("of {MAIL}").as_bytes()] {
+        assert_eq!(pong(&mut socket, payload.to_vec()).await, payload);
+    }
+    // The placeholders would take more than a control frame holds.
+    let many: Vec<String> = (0..12).map(|n| format!("a{n}@b.io")).collect();
+    assert_eq!(pong(&mut socket, many.join(" ").into_bytes()).await, b"");
+    socket.send(Frame::Pong(MAIL.into())).await.unwrap();
+    let reason = tokio_tungstenite::tungstenite::protocol::CloseFrame {
+        code: CloseCode::Iana(3001),
+        reason: format!("bye {MAIL}").into(),
+    };
+    socket.close(Some(reason.clone())).await.unwrap();
+    // The provider's close frame repeats the reason.
+    assert_eq!(socket.next().await.unwrap().unwrap(), Frame::Close(Some(reason)));
+    drop(socket);
+    received.assert_nothing_leaked();
+    let flow = gate.proxy.flow().await;
+    let said: Vec<_> = flow.messages.iter().map(|message| String::from_utf8_lossy(&message.payload)).collect();
+    assert!(said.iter().all(|text| !text.contains(MAIL) && !text.contains("a1@b.io")), "recorded: {said:?}");
+    assert!(said.iter().any(|text| text.contains("bye EMAIL_")), "recorded: {said:?}");
+}
+
+#[tokio::test]
+async fn the_text_of_control_frames_is_flagged_in_both_directions() {
+    let (origin, _) = provider().await;
+    let gate = Gate::with(&origin, |r| {
+        (r.redact.gateway, r.redact.responses) = (RedactMode::Flag, OutboundMode::Flag);
+    })
+    .await;
+    let mut socket = open(&gate, "/openai/v1/responses?echo=1").await;
+    let said = format!("SSN {SSN}");
+    assert_eq!(pong(&mut socket, said.clone()).await, said.as_bytes());
+    socket.close(None).await.unwrap();
+    while socket.next().await.is_some() {}
+    let flow = gate.proxy.flow().await;
+    for tag in ["redact:flagged", "found:ssn", "answer:ssn"] {
         assert!(flow.tags.iter().any(|t| t == tag), "{:?}", flow.tags);
     }
 }

@@ -66,14 +66,8 @@ pub fn reply_with_data(shape: ApiFormat, media_type: &str, status: u16, body: &[
     }) {
         return assembly.end();
     }
-    let mut reply = match interflow_codec::json::parse::<Value>(body) {
-        Ok(value) => {
-            let mut settled = ResponseSummary::default();
-            // A growing array that was received completely is a list of responses.
-            let parts = value.as_array().map_or(std::slice::from_ref(&value), Vec::as_slice);
-            parts.iter().for_each(|part| settled.merge(&usage::summary_from_value(part)));
-            ModelReply { usage: settled.usage, ..parse_whole(shape, value) }
-        }
+    let mut reply = match interflow_codec::json::parse(body) {
+        Ok(value) => json_reply(shape, status, value),
         Err(_) => unreadable(shape, body),
     };
     // An error that is not in the format of the API, such as a proxy's page, is shown as it came.
@@ -82,6 +76,23 @@ pub fn reply_with_data(shape: ApiFormat, media_type: &str, status: u16, body: &[
         let blocks = vec![ContentBlock::Error { kind: String::new(), message }];
         reply = ModelReply { blocks, complete: true, ..reply };
     }
+    name_errors(&mut reply, status);
+    reply
+}
+
+/// As [`reply_with_data`], for a reply in JSON that is parsed already.
+pub fn json_reply(shape: ApiFormat, status: u16, body: Value) -> ModelReply {
+    let mut settled = ResponseSummary::default();
+    // A growing array that was received completely is a list of responses.
+    let parts = body.as_array().map_or(std::slice::from_ref(&body), Vec::as_slice);
+    parts.iter().for_each(|part| settled.merge(&usage::summary_from_value(part)));
+    let mut reply = ModelReply { usage: settled.usage, ..parse_whole(shape, body) };
+    name_errors(&mut reply, status);
+    reply
+}
+
+/// Errors without a kind have that of the response.
+fn name_errors(reply: &mut ModelReply, status: u16) {
     for block in &mut reply.blocks {
         if let ContentBlock::Error { kind, .. } = block
             && kind.is_empty()
@@ -89,7 +100,6 @@ pub fn reply_with_data(shape: ApiFormat, media_type: &str, status: u16, body: &[
             *kind = status.to_string();
         }
     }
-    reply
 }
 
 fn parse_whole(shape: ApiFormat, body: Value) -> ModelReply {

@@ -1,7 +1,5 @@
 //! Classifies the members of request and response bodies as structure or text, and how containers are traversed.
 
-use interflow_types::data_file::has_word;
-
 use super::fields::{self, FieldClass, FieldScope};
 
 /// How the content of a container is treated. The rule of a container is that of the one around it, unless its name
@@ -157,13 +155,17 @@ pub(super) fn is_piece(kind: &[u8]) -> bool {
 
 /// Event types that end all texts (true), or those of their own block (false).
 pub(super) fn ends(kind: &[u8]) -> Option<bool> {
-    const BLOCK: &str = "content_block_stop contentBlockStop step.stop content-end tool-call-end tool-plan-end \
-        conversation.item.input_audio_transcription.completed";
-    const ALL: &str = "message_delta message_stop messageStop message-end error metadata tool-calls-generation stream-end \
-        conversation.response.done conversation.response.error response.completed response.incomplete response.failed \
-        response.done interaction.completed interaction.cancelled session.closed";
-    let kind = str::from_utf8(kind).ok()?;
-    let is_all = has_word(ALL, kind) || kind.ends_with("Exception");
-    let is_block = has_word(BLOCK, kind) || kind.starts_with("response.") && kind.ends_with(".done");
-    (is_all || is_block).then_some(is_all)
+    // Compiled to comparisons by length: every event is looked up.
+    match kind {
+        b"message_delta" | b"message_stop" | b"messageStop" | b"message-end" | b"error" | b"metadata" => Some(true),
+        b"tool-calls-generation" | b"stream-end" | b"response.done" | b"session.closed" => Some(true),
+        b"conversation.response.done" | b"conversation.response.error" | b"response.completed" => Some(true),
+        b"response.incomplete" | b"response.failed" | b"interaction.completed" => Some(true),
+        b"interaction.cancelled" => Some(true),
+        b"content_block_stop" | b"contentBlockStop" | b"step.stop" | b"content-end" | b"tool-call-end" => Some(false),
+        b"tool-plan-end" | b"conversation.item.input_audio_transcription.completed" => Some(false),
+        kind if kind.ends_with(b"Exception") => Some(true),
+        kind if kind.starts_with(b"response.") && kind.ends_with(b".done") => Some(false),
+        _ => None,
+    }
 }

@@ -148,7 +148,8 @@ impl<'j> SpanWalker<'j> {
             prompts: 1,
             facts_only: false,
             // Some encoders write `/` as `\/`, also in media types.
-            has_escapes: [&b"\\u00"[..], b"\\/"].iter().any(|mark| memchr::memmem::find(json, mark).is_some()),
+            has_escapes: memchr::memchr_iter(b'\\', json)
+                .any(|at| json[at + 1..].starts_with(b"/") || json[at + 1..].starts_with(b"u00")),
             out: MarkedText::default(),
             held: MemoryReservation::default(),
         }

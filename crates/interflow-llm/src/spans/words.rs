@@ -36,7 +36,8 @@ fn holds_placeholder(raw: &[u8]) -> bool {
     let is_code = |part: &[u8]| {
         part.len() >= MIN_CODE && part.iter().any(u8::is_ascii_lowercase) && !part.iter().any(u8::is_ascii_uppercase)
     };
-    parts().zip(parts().skip(1)).any(|(label, code)| is_label(label) && is_code(code))
+    raw.iter().any(u8::is_ascii_uppercase)
+        && parts().zip(parts().skip(1)).any(|(label, code)| is_label(label) && is_code(code))
 }
 
 /// Whether a segment of an address may be about a person: decoded or not, it has a space, an `@` or words with capitals,
@@ -51,9 +52,9 @@ pub(super) fn is_personal_segment(raw: &[u8]) -> bool {
 
 /// Whether it has so many digits that it may be the number of a card, an account or a person.
 pub(super) fn has_personal_number(raw: &[u8]) -> bool {
-    let run = raw.split(|b| !b.is_ascii_digit()).map(<[u8]>::len).max().unwrap_or_default();
     let digits = raw.iter().filter(|b| b.is_ascii_digit()).count();
-    run >= MIN_PERSONAL_RUN || digits >= MIN_PERSONAL_DIGITS && !raw.iter().any(u8::is_ascii_alphabetic)
+    let has_run = || raw.split(|b| !b.is_ascii_digit()).any(|run| run.len() >= MIN_PERSONAL_RUN);
+    digits >= MIN_PERSONAL_DIGITS && (!raw.iter().any(u8::is_ascii_alphabetic) || has_run())
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::tests::{head, streamed, target, written};
+use super::tests::{head, lost_in_reply, parsed_reply, streamed, target, written};
 use super::*;
 use crate::event_stream::StreamFraming;
 
@@ -11,7 +11,7 @@ fn user(text: &str) -> Value {
 }
 
 fn parsed(format: WireFormat, body: &Value) -> ModelReply {
-    parse_reply(format, body.to_string().as_bytes())
+    parsed_reply(format, body.to_string().as_bytes())
 }
 
 #[test]
@@ -303,7 +303,7 @@ fn what_no_other_api_has_is_named_and_the_detail_of_an_image_is_carried() {
 
 #[test]
 fn citations_in_a_reply_are_named() {
-    for (_format, body, name) in [
+    for (format, body, name) in [
         (
             WireFormat::Anthropic,
             json!({ "content": [{ "type": "text", "text": "t", "citations": [{}] }] }),
@@ -317,7 +317,7 @@ fn citations_in_a_reply_are_named() {
         (WireFormat::Gemini, json!({ "usageMetadata": {} }), ""),
         (WireFormat::Cohere, json!({ "message": { "citations": [{}] } }), "citations"),
     ] {
-        assert_eq!(lost_in_reply(WireFormat::Cohere, body.to_string().as_bytes()).to_string(), name, "{body}");
+        assert_eq!(lost_in_reply(format, WireFormat::Cohere, body.to_string().as_bytes()), name, "{body}");
     }
 }
 
@@ -454,7 +454,7 @@ fn half_of_an_emoji_is_carried_and_an_event_that_cannot_be_read_fails_the_stream
             r#"{"message":{"content":[{"type":"text","text":"a \ud83e"}]},"usage":{"tokens":{"input_tokens":3}}}"#,
         ),
     ] {
-        let reply = parse_reply(format, body.as_bytes());
+        let reply = parsed_reply(format, body.as_bytes());
         assert_eq!(reply.blocks, [ContentBlock::text("a \u{fffd}")], "{body}");
         assert_eq!(reply.usage.map(|usage| usage.input), Some(3), "{body}");
     }

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::tests::{head, streamed, target, written};
+use super::tests::{head, parsed_reply, streamed, target, written};
 use super::*;
 use crate::event_stream::StreamFraming;
 
@@ -109,7 +109,7 @@ fn a_call_without_arguments_is_an_empty_object_to_every_client() {
         let shown = format!("{format:?} {framing:?} {}", String::from_utf8_lossy(&raw));
         for client in CLIENTS {
             let stream = if framing == StreamFraming::Whole {
-                let reply = parse_reply(format, &raw);
+                let reply = parsed_reply(format, &raw);
                 assert_eq!(arguments(client, &whole_reply(client, &head(), &reply)), json!({}), "{client:?} {shown}");
                 let (mut writer, mut out) = (ReplyWriter::new(client, head()), Vec::new());
                 reply_events(&reply).into_iter().for_each(|event| writer.write(event, &mut out));

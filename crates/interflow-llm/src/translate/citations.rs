@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use interflow_types::data_file;
-use memchr::memmem;
+use memchr::memmem::Finder;
 use serde_json::{Value, json};
 
 use super::foreign_reasoning::unsigned;
@@ -28,6 +28,10 @@ pub struct Citation {
 /// members.
 static PLACES: LazyLock<Vec<[&str; 3]>> =
     LazyLock::new(|| data_file::records(include_str!("../../data/cited_places.txt")).collect());
+
+/// One of them is in each reply that cites.
+static CITATION_MARKS: LazyLock<[Finder<'static>; 4]> =
+    LazyLock::new(|| ["itation", "nnotation", "grounding", "\"reference\""].map(Finder::new));
 
 /// What a reply cites.
 #[derive(Debug, Default)]
@@ -104,9 +108,7 @@ impl Citation {
 impl Cited {
     /// Whether a reply or an event needs a closer look.
     pub fn is_possible(raw: &[u8]) -> bool {
-        ["itation", "nnotation", "grounding", "\"reference\""]
-            .iter()
-            .any(|mark| memmem::find(raw, mark.as_bytes()).is_some())
+        CITATION_MARKS.iter().any(|mark| mark.find(raw).is_some())
     }
 
     pub fn in_value(value: &Value) -> Self {
@@ -223,15 +225,4 @@ pub fn attach(format: WireFormat, cites: &ContentBlock, content: &mut [Value], l
     if format == WireFormat::Bedrock {
         *block = part(format, "parts", block);
     }
-}
-
-/// What a whole reply has that its client does not get. A stream names it by [`ChatEvent::Loss`](super::ChatEvent).
-pub fn lost_in_reply(client: WireFormat, body: &[u8]) -> Losses {
-    let mut losses = Losses::default();
-    // Most replies have none, and need not be parsed for it.
-    if Cited::is_possible(body) {
-        let cited = Cited::in_value(&interflow_codec::json::parse(body).unwrap_or_default());
-        losses.add_if(CITATIONS, cited.has_others || cited.pages.iter().any(|page| !page.is_carried_to(client)));
-    }
-    losses
 }

@@ -4,8 +4,8 @@
 use serde_json::{Value, json};
 
 use super::foreign_reasoning::{opened, sealed};
-use super::tests::{chat_events, head, streamed, target, written};
-use super::{ChatRequest, Keeps, ReplyWriter, WireFormat, parse_reply, whole_reply, without_foreign_reasoning};
+use super::tests::{chat_events, head, lost_in_reply, parsed_reply, streamed, target, written};
+use super::{ChatRequest, Keeps, ReplyWriter, WireFormat, whole_reply, without_foreign_reasoning};
 use crate::event_stream::StreamFraming;
 use crate::message::{ApiFormat, ContentBlock};
 
@@ -153,7 +153,7 @@ fn a_thought_goes_back_to_its_provider_only() {
             (WireFormat::Anthropic, &anthropic, WireFormat::OpenAiResponses),
             (WireFormat::OpenAiResponses, &openai, WireFormat::Anthropic),
         ] {
-            let reply = whole_reply(client, &head(), &parse_reply(upstream, reply.to_string().as_bytes()));
+            let reply = whole_reply(client, &head(), &parsed_reply(upstream, reply.to_string().as_bytes()));
             let history = history(client, &reply);
             let (body, losses) = written(client, &target(upstream, "m"), history.clone());
             let text = body.to_string();
@@ -224,7 +224,7 @@ fn texts_of_a_converse_history_are_kept_whatever_block_they_are_in() {
     }
     let reply =
         json!({ "stopReason": "end_turn", "output": { "message": { "role": "assistant", "content": [cited] } } });
-    let reply = parse_reply(WireFormat::Bedrock, reply.to_string().as_bytes());
+    let reply = parsed_reply(WireFormat::Bedrock, reply.to_string().as_bytes());
     let chat = whole_reply(WireFormat::OpenAiChat, &head(), &reply);
     assert_eq!(chat["choices"][0]["message"]["content"], "one two");
 }
@@ -270,8 +270,8 @@ fn a_page_that_is_cited_reaches_every_client() {
     ];
     for (upstream, reply) in wholes {
         let reply = reply.to_string();
-        assert!(super::lost_in_reply(WireFormat::OpenAiChat, reply.as_bytes()).is_empty(), "{reply}");
-        let reply = parse_reply(upstream, reply.as_bytes());
+        assert!(lost_in_reply(upstream, WireFormat::OpenAiChat, reply.as_bytes()).is_empty(), "{reply}");
+        let reply = parsed_reply(upstream, reply.as_bytes());
         for client in CLIENTS {
             let out = whole_reply(client, &head(), &reply).to_string();
             assert_eq!(out.matches(page).count(), 1, "{upstream:?} to {client:?}: {out}");
@@ -313,11 +313,14 @@ fn a_citation_belongs_to_its_block_and_a_page_is_cited_once_in_a_stream() {
         { "type": "text", "text": "Plain" }, { "type": "text", "text": "Two", "citations": [page(b, "3"), page(a, "4")] },
     ] });
     let reply = reply.to_string();
-    assert_eq!(super::lost_in_reply(WireFormat::OpenAiChat, reply.as_bytes()).to_string(), "citations");
+    assert_eq!(lost_in_reply(WireFormat::Anthropic, WireFormat::OpenAiChat, reply.as_bytes()), "citations");
     let grounding = json!({ "candidates": [{ "groundingMetadata": { "groundingChunks": [
         { "web": { "uri": a } }, { "retrievedContext": { "uri": "d" } } ] } }] });
-    assert_eq!(super::lost_in_reply(WireFormat::OpenAiChat, grounding.to_string().as_bytes()).to_string(), "citations");
-    let reply = parse_reply(WireFormat::Anthropic, reply.as_bytes());
+    assert_eq!(
+        lost_in_reply(WireFormat::Gemini, WireFormat::OpenAiChat, grounding.to_string().as_bytes()),
+        "citations"
+    );
+    let reply = parsed_reply(WireFormat::Anthropic, reply.as_bytes());
     for (client, texts, cites) in [
         (WireFormat::Anthropic, "/content", ["/citations/0/url"; 3]),
         (WireFormat::Interactions, "/steps", ["/content/0/annotations/0/url"; 3]),
@@ -490,7 +493,7 @@ fn documents_that_a_reply_cites_reach_clients_that_can_show_them() {
         "content": [{ "text": "Plain." }, converse] } } })
     .to_string();
     for (upstream, raw) in [(WireFormat::Anthropic, &anthropic), (WireFormat::Bedrock, &amazon)] {
-        let reply = parse_reply(upstream, raw.as_bytes());
+        let reply = parsed_reply(upstream, raw.as_bytes());
         let whole = whole_reply(WireFormat::Anthropic, &head(), &reply);
         assert_eq!(whole["content"], json!([plain, own]), "{upstream:?}");
         let whole = whole_reply(WireFormat::Bedrock, &head(), &reply);
@@ -501,7 +504,7 @@ fn documents_that_a_reply_cites_reach_clients_that_can_show_them() {
             (WireFormat::OpenAiChat, "citations"),
             (WireFormat::Gemini, "citations"),
         ] {
-            assert_eq!(super::lost_in_reply(client, raw.as_bytes()).to_string(), lost, "{upstream:?} to {client:?}");
+            assert_eq!(lost_in_reply(upstream, client, raw.as_bytes()), lost, "{upstream:?} to {client:?}");
             let out = whole_reply(client, &head(), &reply).to_string();
             assert_eq!(out.contains("words"), lost.is_empty(), "{upstream:?} to {client:?}: {out}");
         }

@@ -29,7 +29,6 @@ mod thought_binding;
 mod unread;
 
 pub use call_signature::without_call_signatures;
-pub use citations::lost_in_reply;
 pub use error::TranslatedError;
 pub use events::{EventTranslator, reply_events};
 pub(crate) use foreign_reasoning::has_mark;
@@ -269,28 +268,40 @@ pub enum ChatEvent {
     Done,
 }
 
-/// Parses a whole reply of an upstream.
-pub fn parse_reply(format: WireFormat, body: &[u8]) -> ModelReply {
-    let is_detached = |body: &&[u8]| Cited::is_possible(body) || memchr::memmem::find(body, b"_tool_use\"").is_some();
-    let cited = Some(body).filter(is_detached).and_then(|body| with_citations(format, body));
-    let body = cited.as_deref().unwrap_or(body);
-    let mut reply = match format.api() {
-        Some(ApiFormat::Gemini) => signed_reply(body),
-        Some(api @ ApiFormat::Responses) => {
-            let mut reply = parse::reply_with_data(api, "application/json", 200, body);
-            for block in &mut reply.blocks {
-                if let ContentBlock::Thinking { signature, .. } = block {
-                    *signature = Carried::new(signature.get().map(|s| format!("{OPENAI_MARK}{s}")).unwrap_or_default());
-                }
-            }
-            reply
-        }
-        Some(api) => parse::reply_with_data(api, "application/json", 200, body),
-        None => json::parse(body).map_or_else(|_| ModelReply::default(), cohere_reply),
+/// Parses a whole reply of an upstream; also returns what a client of the other format does not get of it.
+pub fn parse_reply(format: WireFormat, client: WireFormat, body: &[u8]) -> (ModelReply, Losses) {
+    // Null for what is not JSON, such as JSON lines.
+    let mut value: Value = json::parse(body).unwrap_or_default();
+    let cited = if Cited::is_possible(body) { Cited::in_value(&value) } else { Cited::default() };
+    let mut losses = Losses::default();
+    losses.add_if(unread::CITATIONS, cited.has_others || cited.pages.iter().any(|page| !page.is_carried_to(client)));
+    let blocks = match format {
+        WireFormat::Anthropic => value.pointer_mut("/content"),
+        WireFormat::Bedrock => value.pointer_mut("/output/message/content"),
+        _ => None,
     };
-    if cited.is_none() && Cited::is_possible(body) {
-        let pages = Cited::in_value(&json::parse(body).unwrap_or_default()).pages;
-        let value: Value = pages.iter().map(|page| page.location(format)).collect();
+    let is_detached = blocks.map(citations::detach).is_some();
+    let (declines, signatures) = (declines(format, &value), call_signatures(&value));
+    let mut reply = match format.api() {
+        Some(api) if value.is_null() => parse::reply_with_data(api, "application/json", 200, body),
+        Some(api) => parse::json_reply(api, 200, value),
+        None => cohere_reply(value),
+    };
+    let mut signatures = signatures.into_iter();
+    for block in &mut reply.blocks {
+        match block {
+            ContentBlock::Thinking { signature, .. } if format == WireFormat::OpenAiResponses => {
+                *signature = Carried::new(signature.get().map(|s| format!("{OPENAI_MARK}{s}")).unwrap_or_default());
+            }
+            ContentBlock::ToolUse { id, .. } if format == WireFormat::Gemini => {
+                let signature = signatures.next().flatten();
+                *id = call_signature::signed_id(std::mem::take(id), signature.as_deref());
+            }
+            _ => {}
+        }
+    }
+    if !is_detached {
+        let value: Value = cited.pages.iter().map(|page| page.location(format)).collect();
         let kind = unread::CITATIONS.to_owned();
         reply.blocks.extend(unread::is_filled(&value).then_some(ContentBlock::Other { kind, value }));
     }
@@ -299,12 +310,12 @@ pub fn parse_reply(format: WireFormat, body: &[u8]) -> ModelReply {
     if let Some((kind, message)) = failed {
         reply.blocks.push(ContentBlock::Error { kind: kind.to_owned(), message: message.to_owned() });
     }
-    if declines(format, body) {
+    if declines {
         reply.stop = Some(DECLINED.to_owned());
     }
     json_answer::to_text(&mut reply);
     reply.blocks.retain(|block| !is_of_provider(format, block));
-    reply
+    (reply, losses)
 }
 
 /// The beginning of the ids of calls that Anthropic answers itself.
@@ -320,49 +331,22 @@ fn is_of_provider(format: WireFormat, block: &ContentBlock) -> bool {
         || format == WireFormat::OpenAiResponses && begins(&["ws_", "ci_", "fs_", "ig_", "mcp_"])
 }
 
-/// A whole reply of blocks with its citations in blocks of their own, behind those that cite, and with the provider's
-/// own calls marked.
-fn with_citations(format: WireFormat, body: &[u8]) -> Option<Vec<u8>> {
-    let at = match format {
-        WireFormat::Anthropic => "/content",
-        WireFormat::Bedrock => "/output/message/content",
-        _ => return None,
-    };
-    let mut body: Value = json::parse(body).ok()?;
-    citations::detach(body.pointer_mut(at)?);
-    Some(body.to_string().into_bytes())
-}
-
 /// Whether a whole reply of OpenAI's APIs is a refusal.
-fn declines(format: WireFormat, body: &[u8]) -> bool {
-    if !matches!(format, WireFormat::OpenAiChat | WireFormat::OpenAiResponses)
-        || memchr::memmem::find(body, b"\"refusal\"").is_none()
-    {
-        return false;
-    }
-    let body: Value = json::parse(body).unwrap_or_default();
+fn declines(format: WireFormat, body: &Value) -> bool {
     let message = &body["choices"][0]["message"]["refusal"];
     let items = body["output"].as_array().into_iter().flatten();
     let mut parts = items.filter_map(|item| item["content"].as_array()).flatten();
-    message.as_str().is_some_and(|text| !text.is_empty()) || parts.any(|part| part["type"] == "refusal")
+    matches!(format, WireFormat::OpenAiChat | WireFormat::OpenAiResponses)
+        && (message.as_str().is_some_and(|text| !text.is_empty()) || parts.any(|part| part["type"] == "refusal"))
 }
 
-/// A whole reply of Gemini, with the signatures of its calls in their ids.
-fn signed_reply(body: &[u8]) -> ModelReply {
-    let mut reply = parse::reply_with_data(ApiFormat::Gemini, "application/json", 200, body);
-    let calls = reply.blocks.iter_mut().filter_map(|block| match block {
-        ContentBlock::ToolUse { id, .. } => Some(id),
-        _ => None,
-    });
-    let body: Value = json::parse(body).unwrap_or_default();
+/// The signatures of the calls in a whole reply of Gemini.
+fn call_signatures(body: &Value) -> Vec<Option<String>> {
     // Without `alt=sse` a stream is one list.
-    let chunks = body.as_array().map_or(std::slice::from_ref(&body), Vec::as_slice);
+    let chunks = body.as_array().map_or(std::slice::from_ref(body), Vec::as_slice);
     let parts = chunks.iter().filter_map(|chunk| chunk["candidates"][0]["content"]["parts"].as_array()).flatten();
-    let signatures = parts.filter(|part| part.get("functionCall").is_some()).map(|part| &part["thoughtSignature"]);
-    for (id, signature) in calls.zip(signatures) {
-        *id = call_signature::signed_id(std::mem::take(id), signature.as_str());
-    }
-    reply
+    let calls = parts.filter(|part| part.get("functionCall").is_some());
+    calls.map(|part| part["thoughtSignature"].as_str().map(str::to_owned)).collect()
 }
 
 /// A whole reply of Cohere: Chat's messages without choices around them.

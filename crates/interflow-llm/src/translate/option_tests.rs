@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::tests::{target, written};
+use super::tests::{parsed_reply, target, written};
 use super::*;
 
 fn at<'t>(format: WireFormat, provider: Provider) -> Target<'t> {
@@ -154,7 +154,7 @@ fn a_lone_system_prompt_is_the_users_words_where_an_api_demands_them() {
 fn tokens_written_to_a_cache_are_told_to_every_client() {
     let usage = json!({ "input_tokens": 4, "cache_read_input_tokens": 6, "cache_creation_input_tokens": 5, "output_tokens": 1 });
     let reply = json!({ "type": "message", "content": [{ "type": "text", "text": "a" }], "usage": usage });
-    let reply = parse_reply(WireFormat::Anthropic, reply.to_string().as_bytes());
+    let reply = parsed_reply(WireFormat::Anthropic, reply.to_string().as_bytes());
     let details = json!({ "cached_tokens": 6, "cache_write_tokens": 5 });
     let chat = whole_reply(WireFormat::OpenAiChat, &super::tests::head(), &reply);
     assert_eq!((&chat["usage"]["prompt_tokens"], &chat["usage"]["prompt_tokens_details"]), (&15.into(), &details));

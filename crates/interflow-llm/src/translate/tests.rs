@@ -28,6 +28,15 @@ pub(super) fn written(client: WireFormat, target: &Target<'_>, body: Value) -> (
     (body, losses.to_string())
 }
 
+pub(super) fn parsed_reply(format: WireFormat, body: &[u8]) -> ModelReply {
+    parse_reply(format, format, body).0
+}
+
+/// What a client does not get of a reply.
+pub(super) fn lost_in_reply(format: WireFormat, client: WireFormat, body: &[u8]) -> String {
+    parse_reply(format, client, body).1.to_string()
+}
+
 pub(super) fn head() -> ReplyHead {
     ReplyHead {
         id: "flow".into(),
@@ -78,7 +87,7 @@ fn chunk(delta: Value, finish: Option<&str>) -> String {
 #[test]
 fn signed_thoughts_return_to_the_provider_that_made_them() {
     // Anthropic's thought through a Responses client and back.
-    let reply = parse_reply(
+    let reply = parsed_reply(
         WireFormat::Anthropic,
         json!({ "type": "message", "content": [
             { "type": "thinking", "thinking": "hm", "signature": "SIG" },
@@ -632,7 +641,7 @@ proptest! {
         let mut raw: Vec<u8> = events.iter().flat_map(|e| format!("event: {}\ndata: {e}\n\n", e["type"].as_str().unwrap_or("x")).into_bytes()).collect();
         raw.extend(&noise);
         for upstream in FORMATS {
-            let _ = whole_reply(WireFormat::OpenAiChat, &head(), &parse_reply(upstream, events.first().unwrap_or(&Value::Null).to_string().as_bytes()));
+            let _ = whole_reply(WireFormat::OpenAiChat, &head(), &parsed_reply(upstream, events.first().unwrap_or(&Value::Null).to_string().as_bytes()));
             for framing in [StreamFraming::Sse, StreamFraming::Lines, StreamFraming::EventStream, StreamFraming::Array] {
                 let all = chat_events(upstream, framing, &raw);
                 // It ends exactly once, whatever comes.

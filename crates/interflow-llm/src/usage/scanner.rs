@@ -2,6 +2,7 @@
 
 use super::{OutputCounter, may_hold_usage, summary_from_json};
 use crate::parsed_event::ParsedEvent;
+use crate::text_delta::text_of;
 use crate::{ResponseSummary, reply_error, spans};
 
 /// Maximum number of events that are examined for the first text.
@@ -51,11 +52,12 @@ impl UsageReader {
             return;
         }
         let is_whole = event.event().is_whole;
+        let added = if is_whole { None } else { text_of(json) };
         if !is_whole {
-            self.read_text(event);
+            self.read_text(event, added.as_deref());
         }
         // The first event contains model and id.
-        if (!self.begun || may_hold_usage(json))
+        if (!self.begun || added.is_none() && may_hold_usage(json))
             && let Some(summary) = summary_from_json(json)
         {
             self.begun |= summary.model.is_some();
@@ -71,15 +73,19 @@ impl UsageReader {
         }
     }
 
-    /// Counts the text of an event of a stream, and notices the first, or the error in its place.
-    fn read_text(&mut self, event: &ParsedEvent) {
-        let texts = event.marked().map(|marked| &marked.spans[..]).unwrap_or_default();
+    /// Counts the text of an event of a stream, and notices the first, or the error in its place. Most events do nothing
+    /// but add this text.
+    fn read_text(&mut self, event: &ParsedEvent, added: Option<&str>) {
+        let texts = match added {
+            Some(_) => &[],
+            None => event.marked().map(|marked| &marked.spans[..]).unwrap_or_default(),
+        };
         // Events that end a text repeat it, without a channel.
-        let generated = texts.iter().filter(|s| s.channel.is_some() && !s.range.is_empty());
+        let generated = texts.iter().filter(|s| s.channel.is_some()).map(|s| s.range.len());
         let mut has_text = false;
-        for span in generated {
+        for length in generated.chain(added.map(str::len)).filter(|length| *length > 0) {
             has_text = true;
-            self.output.add_text(span.range.len());
+            self.output.add_text(length);
         }
         if self.examines() {
             self.has_text = has_text;

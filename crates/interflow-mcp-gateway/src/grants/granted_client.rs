@@ -33,8 +33,13 @@ impl AccountClient {
         Arc::new(Self { server, renewals: Mutex::default() })
     }
 
-    /// Sends a request of a user.
-    pub async fn send(self: &Arc<Self>, request: Request, user: Option<&Arc<AccountUser>>) -> Result<Response> {
+    /// Sends a request of a user. `note` is told by which secrets it is authorized.
+    pub async fn send(
+        self: &Arc<Self>,
+        request: Request,
+        user: Option<&Arc<AccountUser>>,
+        note: &(dyn Fn(&[&str]) + Sync),
+    ) -> Result<Response> {
         let user = user.ok_or_else(|| {
             let message = "each user has an account there, and nothing says who this is: show a virtual key or an access \
                            token, and have the operator set mcp.public_url";
@@ -50,18 +55,20 @@ impl AccountClient {
             return self.checked(user, None, http.send(request).await?);
         };
         let again = copy_of(&request);
-        let response = self.send_granted(&grant, request).await?;
+        let response = self.send_granted(&grant, request, note).await?;
         if response.head.status != StatusCode::UNAUTHORIZED {
             return self.checked(user, Some(&grant), response);
         }
         let (Some(renewed), Some(again)) = (self.renewed(user, grant).await?, again) else {
             return self.checked(user, None, response);
         };
-        let response = self.send_granted(&renewed, again).await?;
+        let response = self.send_granted(&renewed, again, note).await?;
         self.checked(user, Some(&renewed), response)
     }
 
-    async fn send_granted(&self, grant: &Grant, request: Request) -> Result<Response> {
+    async fn send_granted(&self, grant: &Grant, request: Request, note: &(dyn Fn(&[&str]) + Sync)) -> Result<Response> {
+        let renewing = [&grant.refresh_token, &grant.client.secret].map(|own| own.as_deref().unwrap_or_default());
+        note(&[&*grant.access_token, renewing[0], renewing[1]]);
         let key = grant.client.is_bound.then_some(&self.server.dpop);
         send_authorized(&*self.server.grants.http, request, &grant.access_token, key).await
     }

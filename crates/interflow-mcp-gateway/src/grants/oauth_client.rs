@@ -26,7 +26,7 @@ pub(crate) struct OAuthClient {
     method: String,
     /// `None` also if it is that of the configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    secret: Option<String>,
+    pub secret: Option<String>,
     /// Its tokens are bound to the key of the gateway for the server.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_bound: bool,

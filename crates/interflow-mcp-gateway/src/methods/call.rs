@@ -108,7 +108,7 @@ async fn begin(
     let key = prepared.key.as_deref();
     let context = Arc::new(CallContext::new(answered, server, key, prepared.policy, delivery));
     if let Some(name) = &prepared.state.waiting {
-        let gone = || RpcError::new(INVALID_PARAMS, "the call does not wait any more; begin it anew");
+        let gone = || RpcError::new(INVALID_PARAMS, "the call no longer waits; make it again");
         let mut running = session.waiting.take(name).ok_or_else(gone)?;
         running.answer(&session.questions, envelope.as_ref().ok_or_else(not_a_call)?);
         answered.flow.extension_mut::<McpExchange>().outcome = Arc::clone(&running.outcome);

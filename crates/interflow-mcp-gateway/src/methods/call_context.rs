@@ -93,16 +93,10 @@ impl CallContext {
         policy: ValuePolicy,
         delivery: Delivery,
     ) -> Self {
-        Self {
-            service: Arc::clone(request.service),
-            session: Arc::clone(request.session),
-            may_log: may_log(&server, key),
-            server,
-            policy,
-            outcome: Arc::clone(&request.flow.extension_mut::<McpExchange>().outcome),
-            review: ReviewedRequest::new(request.flow, request.head),
-            delivery,
-        }
+        let (service, session) = (Arc::clone(request.service), Arc::clone(request.session));
+        let outcome = Arc::clone(&request.flow.extension_mut::<McpExchange>().outcome);
+        let (may_log, review) = (may_log(&server, key), ReviewedRequest::new(request.flow, request.head));
+        Self { service, session, server, policy, outcome, review, may_log, delivery }
     }
 
     /// Whether the client has no session.

@@ -47,16 +47,12 @@ async fn optional_of_server(
     key: Option<&VirtualKey>,
 ) -> Vec<&'static str> {
     let may_use = |offer: Offer<'_>| access::check(server, key, offer).is_ok();
-    let mut names = Vec::new();
-    if may_use(Offer::Prompts) || may_use(Offer::Resources) {
-        names.push("completions");
-    }
-    if may_log(server, key) {
-        names.push("logging");
-    }
-    if !session.is_stateless() && access::check_any(server, key).is_ok() {
-        names.push(TASKS);
-    }
+    let may_have = [
+        ("completions", may_use(Offer::Prompts) || may_use(Offer::Resources)),
+        ("logging", may_log(server, key)),
+        (TASKS, !session.is_stateless() && access::check_any(server, key).is_ok()),
+    ];
+    let mut names: Vec<_> = may_have.into_iter().filter_map(|(name, may)| may.then_some(name)).collect();
     if names.is_empty() {
         // It is not even started.
         return names;

@@ -119,13 +119,12 @@ impl ServerCall {
             ClientMethod::Task(method, _) => (method.as_str(), Value::from(self.name.as_str()).to_string()),
             ClientMethod::Subscribe(uri) => return self.subscribe(&restored_uri(uri)?).await.map(Answer::Result),
             ClientMethod::Unsubscribe(uri) => return self.unsubscribe(&restored_uri(uri)?).await.map(Answer::Result),
-            ClientMethod::Complete(CompletionRef::Prompt(_), values) => {
-                // By its name at the server.
-                let reference = CompletionRef::Prompt(self.name.clone());
-                return self.complete(&reference, &restored(values.clone())).await.map(Answer::Result);
-            }
-            ClientMethod::Complete(CompletionRef::Resource(uri), values) => {
-                let reference = CompletionRef::Resource(restored_uri(uri)?);
+            ClientMethod::Complete(reference, values) => {
+                let reference = match reference {
+                    // By its name at the server.
+                    CompletionRef::Prompt(_) => CompletionRef::Prompt(self.name.clone()),
+                    CompletionRef::Resource(uri) => CompletionRef::Resource(restored_uri(uri)?),
+                };
                 return self.complete(&reference, &restored(values.clone())).await.map(Answer::Result);
             }
             _ => return Err(RpcError::server("not a request that a server answers")),

@@ -60,15 +60,9 @@ pub(crate) fn open(
         session.standing.attach_listeners(opened.stream, listen(&session, contexts));
     }
     let is_primed = head.headers.get_str(VERSION_HEADER).is_some_and(|version| version >= PRIMED_SINCE);
-    let body = StandingStream {
-        session,
-        stream: opened.stream,
-        after: opened.after,
-        replayed_to: opened.last,
-        primer: is_primed.then_some(opened.after),
-        keep_alive: keep_alive(),
-        is_over: false,
-    };
+    let (stream, after, replayed_to) = (opened.stream, opened.after, opened.last);
+    let (primer, keep_alive) = (is_primed.then_some(after), keep_alive());
+    let body = StandingStream { session, stream, after, replayed_to, primer, keep_alive, is_over: false };
     Ok(Response { head: event_stream_head(), body: Body::stream(body) })
 }
 
@@ -153,14 +147,10 @@ impl Drop for StandingStream {
         // It was in use until now.
         self.session.touch();
         let (session, stream) = (Arc::clone(&self.session), self.stream);
-        match Handle::try_current() {
-            Ok(runtime) => {
-                runtime.spawn(async move {
-                    tokio::time::sleep(RESUME_WITHIN).await;
-                    session.standing.end_unless_resumed(stream);
-                });
-            }
-            Err(_) => session.standing.end_unless_resumed(stream),
-        }
+        let Ok(runtime) = Handle::try_current() else { return session.standing.end_unless_resumed(stream) };
+        runtime.spawn(async move {
+            tokio::time::sleep(RESUME_WITHIN).await;
+            session.standing.end_unless_resumed(stream);
+        });
     }
 }

@@ -96,13 +96,9 @@ impl CompiledRule {
             let all = || vec!["**".to_owned()];
             (names.tools, names.prompts, names.resources) = (all(), all(), all());
         }
-        Ok(Self {
-            label: rule.name.clone().unwrap_or_else(|| format!("rules[{n}]")),
-            action: rule.action,
-            resources: PathPatterns::new(&names.resources).map_err(|why| format!("resources: {why}"))?,
-            tests: tests.collect::<Result<_, _>>()?,
-            names,
-        })
+        let (action, label) = (rule.action, rule.name.clone().unwrap_or_else(|| format!("rules[{n}]")));
+        let resources = PathPatterns::new(&names.resources).map_err(|why| format!("resources: {why}"))?;
+        Ok(Self { label, action, tests: tests.collect::<Result<_, _>>()?, resources, names })
     }
 
     /// The earlier rules that together decide every call that this one names; `None` if it has a call of its own.

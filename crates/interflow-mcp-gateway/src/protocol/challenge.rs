@@ -32,12 +32,8 @@ impl Challenge {
         let (bearer, dpop) = (of_scheme("bearer"), of_scheme("dpop"));
         let value = |name: &str| [bearer, dpop].into_iter().flatten().find_map(|field| parameter(field, name));
         let short = |name: &str| value(name).filter(|value| value.len() <= MAX_SCOPES);
-        let challenge = Self {
-            metadata: short("resource_metadata"),
-            scopes: words(&short("scope").unwrap_or_default()),
-            needs_proof: bearer.is_none() && dpop.is_some(),
-        };
-        (challenge, value("error"))
+        let (metadata, scopes) = (short("resource_metadata"), words(&short("scope").unwrap_or_default()));
+        (Self { metadata, scopes, needs_proof: bearer.is_none() && dpop.is_some() }, value("error"))
     }
 }
 

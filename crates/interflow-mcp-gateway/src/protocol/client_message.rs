@@ -21,6 +21,11 @@ pub(crate) const SEARCH_TOOL: &str = "interflow_search_tools";
 
 pub(crate) const DISCOVER: &str = "server/discover";
 
+/// Whether a value can be an id: another number would come back as a different text.
+fn is_id(value: &Value) -> bool {
+    value.is_string() || value.is_i64() || value.is_u64()
+}
+
 /// A message of a client.
 #[expect(clippy::large_enum_variant, reason = "nearly all are requests, and each lives as long as its request")]
 #[derive(Clone, Debug, PartialEq)]
@@ -38,7 +43,7 @@ pub(crate) enum ClientMessage {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ClientRequest {
-    /// A string or a number.
+    /// A string or an integer.
     pub id: Value,
     pub method: ClientMethod,
     /// The token of the progress notifications that the client wants.
@@ -144,8 +149,8 @@ impl ClientMessage {
             return Err(invalid(Value::Null, "batches are not supported, as since MCP 2025-06-18: send one message"));
         }
         let id = message.get("id").filter(|id| !id.is_null()).cloned();
-        if id.as_ref().is_some_and(|id| !id.is_string() && !id.is_number()) {
-            return Err(invalid(Value::Null, "an id is a string or a number"));
+        if !id.as_ref().is_none_or(is_id) {
+            return Err(invalid(Value::Null, "an id is a string or an integer of at most 64 bits"));
         }
         if message["jsonrpc"] != "2.0" {
             return Err(invalid(id.unwrap_or_default(), "not a message of JSON-RPC 2.0"));
@@ -165,13 +170,13 @@ impl ClientMessage {
             if envelope.is_some() {
                 return Ok(Self::Notice);
             }
-            let cancelled = params.get("requestId").filter(|id| id.is_string() || id.is_number());
+            let cancelled = params.get("requestId").filter(|id| is_id(id));
             let cancelled = cancelled.filter(|_| method == "notifications/cancelled").cloned();
             return Ok(cancelled.map_or(Self::Ignored, Self::Cancel));
         };
         let method = parse_method(raw, method, params, envelope.is_some())
             .map_err(|why| (id.clone(), RpcError::new(INVALID_PARAMS, format!("{method}: {why}"))))?;
-        let token = params["_meta"].get("progressToken").filter(|t| t.is_string() || t.is_number()).cloned();
+        let token = params["_meta"].get("progressToken").filter(|token| is_id(token)).cloned();
         let task =
             params["task"].as_object().filter(|_| envelope.is_none() && matches!(method, ClientMethod::CallTool(..)));
         let task = task.map(|task| task.get("ttl").map_or_else(|| json!({}), |ttl| json!({ "ttl": ttl.as_u64() })));
@@ -285,7 +290,10 @@ fn parse_method(raw: &str, method: &str, params: &Value, is_stateless: bool) -> 
             let mut capabilities = Box::new(ClientCapabilities::parse(&params["capabilities"]));
             // It is of the version without sessions.
             capabilities.extensions.remove(TASKS_EXTENSION);
-            ClientMethod::Initialize(text("protocolVersion", MAX_NAME).unwrap_or_default(), client, capabilities)
+            // A date; what is not could be any text.
+            let version =
+                text("protocolVersion", 10).filter(|own| own.bytes().all(|b| b.is_ascii_digit() || b == b'-'));
+            ClientMethod::Initialize(version.unwrap_or_default(), client, capabilities)
         }
         "ping" => ClientMethod::Ping,
         "tools/call" if params["name"] == SEARCH_TOOL => ClientMethod::SearchTools(arguments(raw)?),
@@ -381,7 +389,8 @@ mod tests {
             ("[]", Value::Null, INVALID_REQUEST, "batches"),
             (r#"{"jsonrpc":"2.0","id":1}"#, json!(1), INVALID_REQUEST, "no method"),
             (r#"{"id":1,"method":"ping"}"#, json!(1), INVALID_REQUEST, "JSON-RPC 2.0"),
-            (r#"{"jsonrpc":"2.0","id":{},"method":"ping"}"#, Value::Null, INVALID_REQUEST, "string or a number"),
+            (r#"{"jsonrpc":"2.0","id":{},"method":"ping"}"#, Value::Null, INVALID_REQUEST, "string or an integer"),
+            (r#"{"jsonrpc":"2.0","id":18446744073709551616,"method":"ping"}"#, Value::Null, INVALID_REQUEST, "64 bits"),
             (r#"{"jsonrpc":"2.0","id":2,"method":"tools/call"}"#, json!(2), INVALID_PARAMS, "name"),
             (
                 r#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"a","arguments":[1]}}"#,

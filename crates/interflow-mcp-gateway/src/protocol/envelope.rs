@@ -57,12 +57,9 @@ impl Envelope {
         if state.is_some_and(|state| !state.is_string()) {
             return Err(invalid("`requestState` is not a string".to_owned()));
         }
-        Ok(Some(Self {
-            capabilities: ClientCapabilities::parse(&meta[CAPABILITIES_KEY]),
-            log_level,
-            request_state: state.and_then(Value::as_str).map(str::to_owned),
-            passed: passed(raw),
-        }))
+        let (capabilities, passed) = (ClientCapabilities::parse(&meta[CAPABILITIES_KEY]), passed(raw));
+        let request_state = state.and_then(Value::as_str).map(str::to_owned);
+        Ok(Some(Self { capabilities, log_level, request_state, passed }))
     }
 
     /// Raw JSON of the answer with this key to what the client was asked.

@@ -2,6 +2,7 @@
 //! changes its place.
 
 use std::borrow::Cow;
+use std::fmt::Display;
 
 use interflow_codec::json::{JsonReader, JsonToken, children, whole_pairs};
 use interflow_redact::decode_lossy;
@@ -63,8 +64,8 @@ impl RpcError {
     }
 }
 
-/// The response to a request: its result, as raw JSON, or its error.
-pub(crate) fn response(id: &Value, result: &Result<String, RpcError>) -> String {
+/// The response to a request with this id as JSON: its result, as raw JSON, or its error.
+pub(crate) fn response(id: &impl Display, result: &Result<String, RpcError>) -> String {
     match result {
         Ok(result) => format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#),
         Err(e) => {
@@ -74,7 +75,7 @@ pub(crate) fn response(id: &Value, result: &Result<String, RpcError>) -> String 
             if let Some(data) = &e.data {
                 error["data"] = Value::clone(data);
             }
-            json!({ "jsonrpc": "2.0", "id": id, "error": error }).to_string()
+            format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{error}}}"#)
         }
     }
 }
@@ -95,7 +96,8 @@ pub(crate) enum ServerMessage {
     Response(u64, Result<String, RpcError>),
     /// A request of the server's own.
     Request {
-        id: Value,
+        /// As raw JSON: it may be a number of any length.
+        id: String,
         method: String,
         /// As raw JSON; empty if there are none.
         params: String,
@@ -114,16 +116,17 @@ impl ServerMessage {
     pub fn parse(raw: &str) -> Result<Self, String> {
         let raw = &*whole_pairs(raw);
         let mut value: Value = serde_json::from_str(raw).map_err(|e| format!("it sent invalid JSON: {e}"))?;
-        let id = value.get("id").filter(|id| !id.is_null()).cloned();
+        let id = member(raw, "id").filter(|id| *id != "null");
         let method = value.get("method").and_then(Value::as_str).map(str::to_owned);
         Ok(match (id, method) {
             (Some(id), Some(method)) => {
-                Self::Request { id, method, params: member(raw, "params").unwrap_or_default().to_owned() }
+                let params = member(raw, "params").unwrap_or_default().to_owned();
+                Self::Request { id: id.to_owned(), method, params }
             }
             (None, Some(method)) => {
                 Self::Notification { method, params: value.get_mut("params").map(Value::take).unwrap_or_default() }
             }
-            (Some(id), None) => match (id.as_u64(), value.get("error").filter(|e| e.is_object())) {
+            (Some(id), None) => match (id.parse().ok(), value.get("error").filter(|e| e.is_object())) {
                 (None, _) => Self::Other,
                 (Some(id), Some(error)) => Self::Response(id, Err(server_error(error))),
                 (Some(id), None) => {
@@ -339,6 +342,12 @@ mod tests {
         let plain = r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"no"}}"#;
         assert_eq!(response(&json!(1), &Err(e)), plain);
         assert!(matches!(ServerMessage::parse(r#"{"id":"a","result":1}"#), Ok(ServerMessage::Other)));
+        let asked = ServerMessage::parse(r#"{"id":123456789012345678901234567890,"method":"ping"}"#);
+        let Ok(ServerMessage::Request { id, .. }) = asked else { panic!("a request") };
+        assert_eq!(
+            response(&id, &Ok("{}".into())),
+            r#"{"jsonrpc":"2.0","id":123456789012345678901234567890,"result":{}}"#
+        );
         assert!(ServerMessage::parse("hello").is_err());
     }
 }

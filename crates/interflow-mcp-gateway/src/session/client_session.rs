@@ -245,14 +245,13 @@ impl McpSession {
 }
 
 /// Vaults for values of the client and of servers, with one key for both, so that a value has one placeholder, whichever side
-/// named it first. `master` is the secret of the installation, so that placeholders are the same on all replicas.
+/// named it first. Servers may repeat what is in either. `master` is the secret of the installation, so that placeholders are the same on all replicas.
 pub(crate) fn new_vaults(master: &[u8; 32], name: &str, context: &str) -> (SharedSession, SharedSession) {
     let key = VaultKey::for_conversation(master, name.as_bytes());
-    let vault = || {
-        let session = RedactionSession::reversible(PlaceholderVault::new(&key));
-        Arc::new(Mutex::new(session.in_context(context)))
-    };
-    (vault(), vault())
+    let vault = || RedactionSession::reversible(PlaceholderVault::new(&key)).in_context(context);
+    let from_client = Arc::new(Mutex::new(vault()));
+    let from_servers = vault().repeating(Arc::clone(&from_client));
+    (from_client, Arc::new(Mutex::new(from_servers)))
 }
 
 #[cfg(test)]

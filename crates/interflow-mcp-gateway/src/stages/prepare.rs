@@ -11,13 +11,13 @@ use serde_json::Value;
 
 use super::request_redaction::RequestInspection;
 use super::subscribed::{list_resources, subscribed};
-use super::target::{find_target, tag_target};
+use super::target::{find_target, locate, tag_target};
 use crate::exchange::{ClientView, Endpoint, McpExchange, PreparedRequest, SessionRequest};
 use crate::grants::connect_tool;
 use crate::methods::tasks::TaskHandle;
 use crate::protocol::client_message::{ClientMessage, ClientMethod, ClientRequest, SEARCH_TOOL};
 use crate::protocol::header_values::RoutingFields;
-use crate::protocol::jsonrpc::{RpcError, response};
+use crate::protocol::jsonrpc::{NOT_ALLOWED, RpcError, response};
 use crate::protocol::responses::{accepted, json_response, refusal, rpc_response};
 use crate::service::McpService;
 use crate::session::listed_names::ListedSchema;
@@ -83,19 +83,19 @@ async fn prepare(
     };
     let is_stateless = matches!(&message, ClientMessage::Request(request) if request.envelope.is_some());
     let failed = |e: RpcError| answer(rpc_response(is_stateless, &id, Err(e)));
+    let own = service.flow_policy(flow, None).map_err(&failed)?;
     let request = SessionRequest { service, settings: &settings, flow, endpoint };
     let session = match &message {
         ClientMessage::Notice => return Err(answer(accepted())),
         ClientMessage::Request(ClientRequest { envelope: Some(envelope), .. }) => {
-            let policy = service.flow_policy(flow, None).map_err(&failed)?;
-            request.stateless_session(envelope, &policy.context)
+            request.stateless_session(envelope, &own.context)
         }
         ClientMessage::Request(ClientRequest { method: ClientMethod::Initialize(_, _, capabilities), .. }) => {
-            let policy = service.flow_policy(flow, None).map_err(&failed)?;
-            request.new_session((**capabilities).clone(), &policy.context).map_err(&failed)?
+            request.new_session((**capabilities).clone(), &own.context).map_err(&failed)?
         }
         _ => request.find(head).map_err(EarlyExit::Answer)?,
     };
+    RequestInspection { service, session: &session, policy: &own }.redact_names(flow, &mut message).await;
     let view = ClientView { settings: &settings, session: &session, only: endpoint.0.as_deref(), key: key.as_deref() };
     let (mut target, mut is_metered) = (None, true);
     if let ClientMessage::Request(request) = &mut message {
@@ -124,11 +124,7 @@ async fn prepare(
         }
     }
     let server = target.as_ref().and_then(|target| target.as_ref().ok()).map(|(server, _)| Arc::clone(server));
-    let policy = match &server {
-        Some(server) => service.policy(flow, server),
-        None => service.flow_policy(flow, None),
-    };
-    let policy = policy.map_err(&failed)?;
+    let policy = server.as_ref().map_or(Ok(own), |server| service.policy(flow, server)).map_err(&failed)?;
     let inspection = RequestInspection { service, session: &session, policy: &policy };
     let mut listed = Arc::<ListedSchema>::default();
     if let (Some(Ok((server, name))), ClientMessage::Request(request)) = (&target, &mut message)
@@ -203,7 +199,12 @@ async fn prepare(
                 Err(e) => target = Some(Err(e)),
             }
         }
-        (Some(Err(e)), ClientMessage::Request(request)) => inspection.redact_refusal(request, e).await,
+        (Some(Err(e)), ClientMessage::Request(request)) => {
+            if let (NOT_ALLOWED, Some(Ok((server, _)))) = (e.code, locate(view, &request.method)) {
+                service.count_call(&server.name, "refused");
+            }
+            inspection.redact_refusal(request, e).await;
+        }
         _ => {}
     }
     if let ClientMessage::Response(id, result) = message {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use interflow_redact::{RedactMode, ValuePolicy};
 use interflow_types::{Direction, Flow, RequestHead};
 
-use crate::protocol::client_message::{ClientMethod, ClientRequest, CompletionRef};
+use crate::protocol::client_message::{ClientMessage, ClientMethod, ClientRequest, CompletionRef};
 use crate::protocol::jsonrpc::RpcError;
 use crate::redaction::values::Redaction;
 use crate::service::McpService;
@@ -48,6 +48,33 @@ impl<'a> RequestInspection<'a> {
             error.message = redaction.text(&error.message).await;
             *name = redacted;
         }
+    }
+
+    /// Redacts for the record what a client calls itself, its requests, and methods that there are not. An id has to come back
+    /// as it was, so it stays if nothing is restored.
+    pub async fn redact_names(self, flow: &mut Flow, message: &mut ClientMessage) {
+        let (mut redaction, mut ids) = (self.redaction(self.policy.mode), Vec::new());
+        match message {
+            ClientMessage::Cancel(id) => ids.push(id),
+            ClientMessage::Request(request) => {
+                ids.extend([Some(&mut request.id), request.progress_token.as_mut()].into_iter().flatten());
+                match &mut request.method {
+                    ClientMethod::Unknown(method) => *method = redaction.text(method).await,
+                    ClientMethod::Initialize(_, client, _) => {
+                        let redacted = redaction.json(client.to_string()).await.unwrap_or_default();
+                        *client = serde_json::from_str(&redacted).unwrap_or_default();
+                    }
+                    _ => {}
+                }
+            }
+            _ => {}
+        }
+        for id in ids.into_iter().filter(|id| self.policy.restore && id.is_string()) {
+            if let Ok(redacted) = redaction.json(id.to_string()).await {
+                *id = serde_json::from_str(&redacted).unwrap_or_default();
+            }
+        }
+        self.note_findings(flow, &redaction);
     }
 
     /// Redacts what is not for one server, or has no meaning for the gateway.

@@ -15,8 +15,24 @@ use crate::redaction::values::Redaction;
 use crate::session::listed_names::ListedSchema;
 use crate::upstream::server::McpServer;
 
-/// The server of a call, if it is one, and the name there.
+/// The server of a call, if it is one and the client may use it, and the name there.
 pub(super) fn find_target(
+    view: ClientView<'_>,
+    method: &ClientMethod,
+) -> Option<Result<(Arc<McpServer>, String), RpcError>> {
+    Some(locate(view, method)?.and_then(|(server, name)| {
+        let offer = match method {
+            ClientMethod::CallTool(..) => Offer::Tool(&name),
+            ClientMethod::GetPrompt(..) | ClientMethod::Complete(CompletionRef::Prompt(_), _) => Offer::Prompts,
+            _ => Offer::Resources,
+        };
+        access::check(&server, view.key, offer)?;
+        Ok((server, name))
+    }))
+}
+
+/// The server of a call, if it is one, and the name there, whoever may use it.
+pub(super) fn locate(
     view: ClientView<'_>,
     method: &ClientMethod,
 ) -> Option<Result<(Arc<McpServer>, String), RpcError>> {
@@ -26,7 +42,7 @@ pub(super) fn find_target(
         let target = settings.resolve(view.only, name).map(|(server, name)| (Arc::clone(server), name.to_owned()));
         target.ok_or_else(|| unknown(what, name))
     };
-    let target = match method {
+    Some(match method {
         ClientMethod::CallTool(name, _) => named("tool", name),
         ClientMethod::GetPrompt(name, _) | ClientMethod::Complete(CompletionRef::Prompt(name), _) => {
             named("prompt", name)
@@ -50,16 +66,7 @@ pub(super) fn find_target(
             })
         }
         _ => return None,
-    };
-    Some(target.and_then(|(server, name)| {
-        let offer = match method {
-            ClientMethod::CallTool(..) => Offer::Tool(&name),
-            ClientMethod::GetPrompt(..) | ClientMethod::Complete(CompletionRef::Prompt(_), _) => Offer::Prompts,
-            _ => Offer::Resources,
-        };
-        access::check(&server, view.key, offer)?;
-        Ok((server, name))
-    }))
+    })
 }
 
 pub(super) fn tag_target(flow: &mut Flow, server: &McpServer, method: &ClientMethod, name: &str) {

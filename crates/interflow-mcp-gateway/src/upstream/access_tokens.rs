@@ -132,22 +132,34 @@ impl AuthorizedClient {
         Ok(FetchedToken { lifetime: response.expires().map(Duration::from_secs), value: response.access_token })
     }
 
-    /// Sends a request of a user.
-    pub async fn send(self: &Arc<Self>, request: Request, user: Option<UserToken>) -> Result<Response, Error> {
-        let user = user.filter(|_| self.config.grant == McpGrant::TokenExchange);
-        if user.is_none() && self.config.grant == McpGrant::TokenExchange {
+    /// Whether each user has tokens of their own.
+    pub fn is_by_user(&self) -> bool {
+        self.config.grant == McpGrant::TokenExchange
+    }
+
+    /// Sends a request of a user. `note` is told which token it is sent with.
+    pub async fn send(
+        self: &Arc<Self>,
+        request: Request,
+        user: Option<UserToken>,
+        note: &(dyn Fn(&[&str]) + Sync),
+    ) -> Result<Response, Error> {
+        let user = user.filter(|_| self.is_by_user());
+        if user.is_none() && self.is_by_user() {
             let message = "it is reached with the access token of a user (oauth.grant), and the client showed none: a \
                            virtual key is not enough; log in by OAuth";
             return Err(Error::new(ErrorKind::BadResponse, message));
         }
         let cached = self.cached(user.as_ref());
         let token = self.token(&cached, user.as_ref()).await?;
+        note(&[&token]);
         let (again, key) = (copy_of(&request), self.dpop.as_ref());
         let response = send_authorized(&*self.inner, request, &token, key).await?;
         let is_refused = response.head.status == StatusCode::UNAUTHORIZED;
         let Some(again) = again.filter(|_| is_refused) else { return Ok(response) };
         cached.discard(&token);
         let token = self.token(&cached, user.as_ref()).await?;
+        note(&[&token]);
         send_authorized(&*self.inner, again, &token, key).await
     }
 }
@@ -211,7 +223,7 @@ mod tests {
     async fn an_issuer_that_is_down_is_named_and_not_asked_by_each_request() {
         let (client, issuer) = client("", "");
         for _ in 0..3 {
-            let error = client.send(call(), None).await.err().unwrap().to_string();
+            let error = client.send(call(), None, &|_| ()).await.err().unwrap().to_string();
             assert!(error.contains("oauth.token_url") && error.contains("down"), "{error}");
         }
         assert_eq!(issuer.fetches.load(Relaxed), 1);
@@ -224,7 +236,7 @@ mod tests {
         // Without a body, as a stream of events is opened and a session is ended.
         let bodiless = Request { body: Body::Empty, ..call() };
         for request in [bodiless, call()] {
-            assert_eq!(client.send(request, None).await.unwrap().head.status, StatusCode::OK);
+            assert_eq!(client.send(request, None, &|_| ()).await.unwrap().head.status, StatusCode::OK);
             assert_eq!(issuer.fetches.load(Relaxed), 2);
         }
     }
@@ -232,7 +244,7 @@ mod tests {
     #[tokio::test]
     async fn a_response_without_a_token_is_no_part_of_the_error() {
         let (client, _) = client(r#"{"access_token":"two words"}"#, "");
-        let error = client.send(call(), None).await.err().unwrap().to_string();
+        let error = client.send(call(), None, &|_| ()).await.err().unwrap().to_string();
         assert!(error.contains("has no token") && !error.contains("words"), "{error}");
     }
 }

@@ -16,14 +16,14 @@ use interflow_types::{
     Body, BodyFrame, CollectError, Headers, HttpClient, HttpVersion, Method, Request, RequestHead, Response,
     StatusCode, Url,
 };
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::{Mutex, watch};
 
 use super::access_tokens::{AuthorizedClient, SharedUserToken};
 use super::event_sink::{EventSink, Listeners, ServerEvent, own_answer};
 use super::resumption::Resumption;
 use super::server_hello::{ServerHello, UpstreamClient, initialize_params};
-use super::server_secrets::{SecretMask, ServerSecrets};
+use super::server_secrets::{SecretMask, SentSecrets, ServerSecrets};
 use super::server_url::parse_url;
 use crate::config::{McpClientCredentials, McpGrant};
 use crate::grants::granted_client::AccountClient;
@@ -59,6 +59,7 @@ struct HttpServerParts {
     max_message: usize,
     access: Access,
     mask: SecretMask,
+    sent: SentSecrets,
     next_id: AtomicU64,
     /// It was found to have sessions, so that it is not asked again.
     has_sessions: AtomicBool,
@@ -228,10 +229,9 @@ impl HttpServer {
             }
         };
         tracing::debug!("MCP server {name} at {}", mask_url(&url.to_string()));
-        let next_id = AtomicU64::new(1);
-        let has_sessions = AtomicBool::new(false);
-        let mask = secrets.mask();
-        let parts = HttpServerParts { url, headers: fields, max_message, access, mask, next_id, has_sessions };
+        let (next_id, mask) = (AtomicU64::new(1), secrets.mask());
+        let (sent, has_sessions) = Default::default();
+        let parts = HttpServerParts { url, headers: fields, max_message, access, mask, sent, next_id, has_sessions };
         Ok(Self(Arc::new(parts), UpstreamUser::default()))
     }
 
@@ -244,11 +244,28 @@ impl HttpServer {
     async fn send(&self, request: Request) -> interflow_types::Result<Response> {
         let Self(parts, user) = self;
         let token = user.token.lock().clone();
+        let note = |secrets: &[&str]| parts.sent.note(&self.token_user(), secrets);
         match &parts.access {
             Access::Fields(client) => client.send(request).await,
-            Access::Tokens(client) => client.send(request, token).await,
-            Access::Accounts(client) => client.send(request, user.account.as_ref()).await,
+            Access::Tokens(client) => client.send(request, token, &note).await,
+            Access::Accounts(client) => client.send(request, user.account.as_ref(), &note).await,
         }
+    }
+
+    /// Whose access tokens requests have; of the gateway itself, without a name.
+    fn token_user(&self) -> Arc<str> {
+        let Self(parts, UpstreamUser { token, account }) = self;
+        let user = match &parts.access {
+            Access::Tokens(client) if client.is_by_user() => token.lock().as_ref().map(|user| Arc::clone(&user.grant)),
+            Access::Accounts(_) => account.as_ref().map(|user| Arc::clone(&user.name)),
+            _ => None,
+        };
+        user.unwrap_or_default()
+    }
+
+    /// What the server sent, without the secrets that it was sent.
+    fn masked(&self, sent: &str) -> String {
+        self.0.sent.mask(&self.token_user()).masked(&self.0.mask.masked(sent)).into_owned()
     }
 
     fn next_id(&self) -> u64 {
@@ -291,7 +308,7 @@ impl HttpServer {
             match done {
                 Ok((_, result)) => return Ok(result),
                 Err(Failure::Rpc(e)) => return Err(e),
-                // Such as after a restart of the server: the session begins anew, once.
+                // Such as after a restart of the server: the session begins again, once.
                 Err(Failure::SessionGone) if !is_second => {
                     let mut slot = session.open.lock().await;
                     if slot.as_ref().is_some_and(|s| s.id == open.id) {
@@ -455,15 +472,14 @@ impl HttpServer {
 
     /// What a status other than success means.
     async fn refused(&self, status: StatusCode, body: Body) -> RpcError {
-        let status = status.as_u16();
-        match status {
-            301..=308 => {
+        match status.as_u16() {
+            status @ 301..=308 => {
                 RpcError::server(format!("status {status}: redirects are not followed; set `url` to the target"))
             }
-            401 | 403 => RpcError::server(format!(
+            status @ (401 | 403) => RpcError::server(format!(
                 "status {status}: it refuses the gateway's credentials; check `headers` or `oauth`"
             )),
-            _ => {
+            status => {
                 // Some servers explain themselves by a JSON-RPC error.
                 let text = self.read_text(body).await.unwrap_or_default();
                 let value: serde_json::Value = interflow_codec::json::parse(text.as_bytes()).unwrap_or_default();
@@ -482,7 +498,7 @@ impl HttpServer {
             Err(CollectError::Broken(e)) => return Err(RpcError::server(e.to_string())),
         };
         let text = std::str::from_utf8(&bytes).map_err(|_| RpcError::server("its response is not UTF-8"))?;
-        Ok(self.0.mask.masked(text).into_owned())
+        Ok(self.masked(text))
     }
 
     fn too_large(&self) -> RpcError {
@@ -525,7 +541,7 @@ impl HttpServer {
             while let Some(event) = events.next_event().map_err(|_| self.too_large())? {
                 resumption.note(event.id.as_ref(), event.retry);
                 let Some(text) = event.data.filter(|text| !text.is_empty()) else { continue };
-                match ServerMessage::parse(&self.0.mask.masked(&text)) {
+                match ServerMessage::parse(&self.masked(&text)) {
                     Err(_) if id.is_none() => {}
                     Err(why) => {
                         // It may be the response, which would not be sent again.
@@ -552,7 +568,7 @@ impl HttpServer {
     }
 
     /// Answers a request of the server, while its stream is read on.
-    fn answer_server(&self, id: Value, method: String, params: String, reading: Reading<'_>) {
+    fn answer_server(&self, id: String, method: String, params: String, reading: Reading<'_>) {
         let Some(open) = reading.open.filter(|open| !open.hello.is_stateless()).cloned() else { return };
         let (server, sink) = (self.clone(), reading.sink.cloned());
         tokio::spawn(async move {

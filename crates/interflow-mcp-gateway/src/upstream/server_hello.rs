@@ -118,11 +118,8 @@ impl ServerHello {
 
     fn new(version: &str, value: &Value) -> Self {
         let instructions = value["instructions"].as_str().filter(|text| !text.trim().is_empty());
-        Self {
-            version: version.to_owned(),
-            capabilities: value["capabilities"].clone(),
-            instructions: instructions.map(str::to_owned),
-        }
+        let (version, capabilities) = (version.to_owned(), value["capabilities"].clone());
+        Self { version, capabilities, instructions: instructions.map(str::to_owned) }
     }
 
     /// Whether the server has no sessions: each request says what it needs.

@@ -1,17 +1,26 @@
-//! The secrets of a server's configuration, and their mask: a server may repeat in results, errors and logs what it was
-//! sent or started with, which neither clients nor the record may get.
+//! The secrets of a server, and their mask: a server may repeat in results, errors and logs what it was sent or started
+//! with, which neither clients nor the record may get.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use interflow_redact::Replacer;
-use interflow_types::secret_names::{is_secret_name, without_credentials};
+use interflow_tasks::WeighedCache;
+use interflow_types::percent::decoded_form;
+use interflow_types::secret_names::{is_secret_name, secret_parameter, without_credentials};
+use parking_lot::Mutex;
 
 use crate::config::McpServerConfig;
 
 /// Shorter values may be words of a result.
 const MIN_MASKED: usize = 8;
+/// Those of a user that are kept: a token may be valid for a while after the next one was granted.
+const MAX_SENT: usize = 6;
+/// Bound on the users of whom they are kept.
+const MAX_USERS: usize = 10_000;
 
 /// The secrets of a server, without references.
 #[derive(PartialEq, Eq)]
@@ -25,7 +34,7 @@ pub(crate) struct ServerSecrets {
 }
 
 /// Replaces secrets by as many asterisks.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(super) struct SecretMask(Option<Arc<Replacer>>);
 
 impl ServerSecrets {
@@ -35,7 +44,11 @@ impl ServerSecrets {
         let is_http = config.url.is_some();
         let (given, member) = if is_http { (&config.headers, "headers") } else { (&config.env, "env") };
         let oauth = config.oauth.as_ref().map_or(Ok(String::new()), |oauth| oauth.auth().resolve())?;
-        let (mut values, mut masked) = (BTreeMap::new(), vec![oauth.clone()]);
+        let query = config.url.as_deref().and_then(|url| url.split_once('?')).unwrap_or_default().1;
+        let secret =
+            |pair: &str| decoded_form(pair.split_once('=').filter(|_| secret_parameter(pair).is_some())?.1).into();
+        let mut masked: Vec<String> = query.split('&').filter_map(secret).chain([oauth.clone()]).collect();
+        let mut values = BTreeMap::new();
         for (name, written) in given {
             let value = interflow_files::resolve_secret_ref(written).map_err(|e| format!("{member}.{name}: {e}"))?;
             // A variable that is written out may be a folder, which results name for good reason.
@@ -48,10 +61,51 @@ impl ServerSecrets {
     }
 
     pub(super) fn mask(&self) -> SecretMask {
-        // A server may repeat a token without `Bearer`.
-        let parts = self.masked.iter().flat_map(|text| [Some(&**text), text.split_once(' ').map(|(_, token)| token)]);
-        let secrets: Vec<&str> = parts.flatten().filter(|secret| secret.len() >= MIN_MASKED).collect();
+        let parts: Vec<_> = self.masked.iter().flat_map(|secret| parts(secret)).collect();
+        let secrets: Vec<&str> = parts.iter().map(|part| &**part).filter(|part| part.len() >= MIN_MASKED).collect();
         SecretMask(Replacer::masking(&secrets).map(Arc::new))
+    }
+}
+
+/// A secret as a server may repeat it: also without `Bearer`, and the user and password of Basic credentials (RFC 7617) or
+/// of a URL.
+fn parts(secret: &str) -> [Cow<'_, str>; 4] {
+    let (scheme, token) = secret.split_once(' ').unwrap_or_default();
+    let basic = STANDARD.decode(token).ok().filter(|_| scheme.eq_ignore_ascii_case("basic"));
+    let of_url = || Some(secret.split_once("://")?.1.rsplit_once('@')?.0.to_owned());
+    let user = basic.and_then(|plain| String::from_utf8(plain).ok()).or_else(of_url).unwrap_or_default();
+    let password = user.split_once(':').unwrap_or_default().1.to_owned();
+    [secret.into(), token.into(), user.into(), password.into()]
+}
+
+/// The latest secrets by which requests were authorized, by user: access tokens, and what renews them. Those of the gateway
+/// itself are of the user without a name.
+#[derive(Default)]
+pub(super) struct SentSecrets(Mutex<WeighedCache<Arc<str>, MaskedSecrets>>);
+
+/// Secrets, and what masks them.
+type MaskedSecrets = (Vec<Vec<u8>>, SecretMask);
+
+impl SentSecrets {
+    pub fn note(&self, user: &Arc<str>, sent: &[&str]) {
+        let mut users = self.0.lock();
+        let known = users.get(user).map_or_else(Vec::new, |(known, _)| known.clone());
+        let new = sent.iter().filter(|secret| secret.len() >= MIN_MASKED).map(|secret| secret.as_bytes().to_vec());
+        let mut kept: Vec<_> = new.filter(|secret| !known.contains(secret)).collect();
+        if kept.is_empty() {
+            return;
+        }
+        kept.extend(known);
+        kept.truncate(MAX_SENT);
+        if users.len() >= MAX_USERS {
+            users.remove_oldest();
+        }
+        let mask = SecretMask(Replacer::escaped(kept.clone()).map(Arc::new));
+        users.insert(Arc::clone(user), (kept, mask), 1);
+    }
+
+    pub fn mask(&self, user: &Arc<str>) -> SecretMask {
+        self.0.lock().get(user).map(|(_, mask)| mask.clone()).unwrap_or_default()
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use interflow_tasks::{AbortOnDrop, Backoff, EndReason, ErrorOutput, LineError, LineProcess, LineWriter, ProcessSpec};
 use parking_lot::Mutex;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::process::ChildStdin;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::{mpsc, oneshot};
@@ -116,14 +116,10 @@ impl StdioServer {
         max_message: usize,
         runtime: Arc<StdioRuntime>,
     ) -> Self {
-        let process = ProcessSpec {
-            program: program.to_owned(),
-            args: config.args.clone(),
-            env: secrets.values.clone().into_iter().collect(),
-            directory: config.directory.clone(),
-            max_line: max_message,
-            errors: ErrorOutput::Collect,
-        };
+        let McpServerConfig { args, directory, .. } = config.clone();
+        let (program, env) = (program.to_owned(), secrets.values.clone().into_iter().collect());
+        let errors = ErrorOutput::Collect;
+        let process = ProcessSpec { program, args, env, directory, max_line: max_message, errors };
         let (name, process) = (Arc::clone(name), Arc::new(process));
         let (listeners, has_sessions, state) = Default::default();
         let parts = StdioParts { name, process, mask: secrets.mask(), client: None, listeners, has_sessions };
@@ -440,7 +436,7 @@ impl Incoming {
     }
 
     /// Answers a request of the process, so that it does not wait for it.
-    fn answer(&self, id: Value, method: String, params: String) {
+    fn answer(&self, id: String, method: String, params: String) {
         let Some(answers) = self.answers.upgrade() else { return };
         let sink = if self.is_shared { None } else { self.client() };
         if let Some(answer) = own_answer(&method, sink.is_some()) {

@@ -38,7 +38,7 @@ async fn a_used_link_is_of_no_use_after_a_restart_or_at_another_replica() {
         assert!(page.status == 410 && page.text().contains("was used"), "{}", page.text());
     }
     // A link for disconnecting leaves no account that is newer.
-    assert_eq!(said(&who(&first, "").await), "access-2");
+    assert_eq!(said(&who(&first, "").await), "access 2");
     assert!(first.service.remove_account("local", "crm").await.unwrap());
     let page = Browser::new(&restarted).send("GET", &at(&restarted, &used), "", "").await;
     assert_eq!(page.status, 410, "{}", page.text());

@@ -98,7 +98,7 @@ async fn log_in(login: &str, jwks: Value) -> (Gate, String, impl Sized + use<>) 
         .await;
     let back = browser.follow(&page).await.replace("http://127.0.0.1/", &format!("http://{}/", gate.proxy.gateway()));
     assert!(browser.send("GET", &back, "", "").await.text().contains("is connected"));
-    assert_eq!(said(&who(&gate, "eyJanna.mcp.2").await), "access-2");
+    assert_eq!(said(&who(&gate, "eyJanna.mcp.2").await), "access 2");
     let link = link_with(&who(&gate, "eyJbob.mcp.1").await, &gate);
     assert!(
         !origin

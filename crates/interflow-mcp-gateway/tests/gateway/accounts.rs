@@ -217,7 +217,11 @@ fn serve(rules: &mut Rules, request: &Request, origin: &str) -> Reply {
     let result = match method {
         "initialize" => json!({ "protocolVersion": "2025-11-25", "capabilities": { "tools": {} } }),
         "tools/list" => json!({ "tools": [{ "name": "who" }, { "name": "connect_account" }] }),
-        "tools/call" => json!({ "content": [{ "type": "text", "text": token }] }),
+        // As it is not masked, and as it is.
+        "tools/call" => json!({ "content": [
+            { "type": "text", "text": token.unwrap_or_default().replace('-', " ") },
+            { "type": "text", "text": format!("{token:?} {:?} registered-secret", token.map(|own| own.replace("access", "refresh"))) },
+        ] }),
         "server/discover" => return Reply::status(400),
         _ => return Reply::status(202),
     };
@@ -338,7 +342,7 @@ async fn a_user_connects_an_account_and_only_the_gateway_has_its_tokens() {
     let link = link_of(&first, &who(&first, "").await);
     let mut browser = Browser::new(&first);
     assert!(browser.connect(&link).await.contains("Your account is connected"));
-    assert_eq!(said(&who(&first, "").await), "access-2");
+    assert_eq!(said(&who(&first, "").await), "access 2");
     let text = std::fs::read_to_string(&file).unwrap();
     assert!(text.contains("\"local\"") && !text.contains("access-") && !text.contains("refresh-"), "{text}");
     #[cfg(unix)]
@@ -348,15 +352,17 @@ async fn a_user_connects_an_account_and_only_the_gateway_has_its_tokens() {
     }
     // After a restart, and at a replica with the same file.
     let second = gate(&config(&origin, ""), &file, &keys).await;
-    assert_eq!(said(&who(&second, "").await), "access-2");
+    assert_eq!(said(&who(&second, "").await), "access 2");
     // It expires; the refresh token is of use once.
     rules.lock().lifetime = 1;
     rules.lock().tokens.remove("access-2");
-    assert_eq!(said(&who(&second, "").await), "access-3");
+    assert_eq!(said(&who(&second, "").await), "access 3");
     rules.lock().lifetime = 3600;
     let (a, b) = tokio::join!(who(&second, ""), who(&second, ""));
-    assert_eq!((said(&a), said(&b)), ("access-4", "access-4"), "one renewal for all requests");
-    assert_eq!(said(&who(&first, "").await), "access-4");
+    let repeated = r#"Some("********") Some("*********") *****************"#;
+    assert_eq!((a["content"][1]["text"].as_str(), b["content"][1]["text"].as_str()), (Some(repeated), Some(repeated)));
+    assert_eq!((said(&a), said(&b)), ("access 4", "access 4"), "one renewal for all requests");
+    assert_eq!(said(&who(&first, "").await), "access 4");
     // Nothing secret was recorded, and the pages were not recorded at all.
     let recorded = format!("{:?}{}", first.proxy.flows(3).await, first.recorded(3).await);
     assert!(
@@ -398,7 +404,7 @@ async fn a_renewal_outlives_its_client_and_does_not_undo_what_the_user_did_meanw
     Browser::new(&gate).connect(&link).await;
     // The client gives up when the refresh token is used.
     drop(renewing(&gate, &rules).await);
-    assert_eq!(said(&who(&gate, "").await), "access-3");
+    assert_eq!(said(&who(&gate, "").await), "access 3");
     let call = renewing(&gate, &rules).await;
     assert!(gate.service.remove_account("local", "crm").await.unwrap());
     link_of(&gate, &call.await);
@@ -450,7 +456,7 @@ async fn a_call_that_needs_more_asks_for_all_scopes_once() {
     let back = browser.allow(&link).await;
     assert_eq!(rules.lock().codes.values().next().unwrap().1, "write read offline_access");
     browser.send("GET", &back, "", "").await;
-    assert!(said(&who(&gate, "").await).starts_with("access-"));
+    assert!(said(&who(&gate, "").await).starts_with("access "));
     // What was asked for already, and not granted, is not asked for again.
     rules.lock().tokens.values_mut().for_each(|scopes| *scopes = "read".to_owned());
     let answer =
@@ -473,7 +479,7 @@ async fn clients_of_each_version_get_the_link_and_a_tool_for_it() {
     assert!(Browser::new(&gate).connect(&link).await.contains("is connected"));
     assert_eq!(events.next().await.unwrap()["method"], "notifications/tools/list_changed");
     assert_eq!(gate.names("tools/list", "tools").await, ["connect_account", "who"]);
-    assert_eq!(gate.call("who", json!({})).await, "access-2");
+    assert_eq!(gate.call("who", json!({})).await, "access 2");
     // The same tool leads to the page on which the account is disconnected.
     let text = gate.call("connect_account", json!({})).await;
     let link = text.split_whitespace().last().unwrap();
@@ -503,7 +509,7 @@ async fn each_key_has_accounts_of_its_own_which_go_with_it() {
     link_of(&gate, &who(&gate, "key-bob").await);
     Browser::new(&gate).connect(&bob).await;
     let [first, second] = [who(&gate, "key-anna").await, who(&gate, "key-bob").await];
-    assert_eq!((said(&first), said(&second)), ("access-2", "access-4"));
+    assert_eq!((said(&first), said(&second)), ("access 2", "access 4"));
     let link = link_of(&gate, &who(&gate, "key-carl").await);
     Browser::new(&gate).connect(&link).await;
     let users = |accounts: Vec<interflow_mcp_gateway::McpAccount>| {

@@ -146,7 +146,7 @@ async fn a_gateway_with_a_key_registers_it_where_assertions_are_taken_and_nowher
         let gate = gate(&config, &accounts, &no_keys()).await;
         let link = link_of(&gate, &who(&gate, "").await);
         assert!(Browser::new(&gate).connect(&link).await.contains("is connected"));
-        assert_eq!(said(&who(&gate, "").await), "access-2");
+        assert_eq!(said(&who(&gate, "").await), "access 2");
         let registration = rules.lock().registration.clone();
         assert_eq!(
             (&registration["token_endpoint_auth_method"], &registration["token_endpoint_auth_signing_alg"]),
@@ -154,7 +154,7 @@ async fn a_gateway_with_a_key_registers_it_where_assertions_are_taken_and_nowher
         );
         // It is renewed with another assertion.
         rules.lock().tokens.remove("access-2");
-        assert_eq!(said(&who(&gate, "").await), "access-3");
+        assert_eq!(said(&who(&gate, "").await), "access 3");
         let forms = origin.requests();
         let forms = forms.iter().filter(|request| request.path() == "/token");
         let used: Vec<_> = forms

@@ -12,6 +12,7 @@ mod log_messages;
 mod operator_log;
 mod policy;
 mod redaction;
+mod repeated_values;
 mod resuming;
 mod server;
 mod sessions;

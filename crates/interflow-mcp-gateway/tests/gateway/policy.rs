@@ -198,3 +198,19 @@ async fn names_on_deny_and_approval_lists_are_compared_as_they_look() {
     gate.call("local__echo", json!({})).await;
     assert_eq!(gate.asked.lock().unwrap().len(), 1);
 }
+
+#[tokio::test]
+async fn calls_that_the_configuration_or_a_rule_refuses_are_counted_as_refused() {
+    let log = Log::create();
+    let denied = "deny_tools = ['delete']\nprompts = false\nrules = [{ action = 'deny', tools = ['lookup'] }]";
+    let gate = Gate::start(&over_stdio("local", &log.path, denied)).await;
+    let refused = || gate.service.counts().calls.get(&("local".to_owned(), "refused")).copied().unwrap_or_default();
+    for (count, tool) in [(1, "delete"), (2, "lookup")] {
+        gate.call_error(&format!("local__{tool}"), json!({})).await;
+        assert_eq!(refused(), count, "{tool}");
+    }
+    gate.error("prompts/get", json!({ "name": "local__greet" })).await;
+    assert_eq!(refused(), 3);
+    gate.call_error("local__nowhere", json!({})).await;
+    assert_eq!(refused(), 3, "there is no such tool");
+}

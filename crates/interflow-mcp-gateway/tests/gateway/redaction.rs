@@ -232,3 +232,26 @@ async fn secrets_that_a_server_repeats_do_not_reach_the_client() {
     assert_eq!(said.matches("upstream-secret").count(), 1, "the process does not know it: {said}");
     assert_eq!(said.matches("local-secret").count(), 2, "{said}");
 }
+
+#[tokio::test]
+async fn what_a_client_calls_itself_and_its_requests_is_recorded_redacted() {
+    let log = Log::create();
+    let mut gate = Gate::without_session("/mcp", &over_stdio("local", &log.path, "")).await;
+    let client = json!({ "name": format!("client of {MAIL}"), "version": MAIL });
+    let hello = json!({ "protocolVersion": format!("2 {MAIL}"), "capabilities": {}, "clientInfo": client });
+    let begun = gate.post(&json!({ "jsonrpc": "2.0", "id": MAIL, "method": "initialize", "params": hello }), "").await;
+    assert_eq!((begun.json()["id"].as_str(), begun.status), (Some(MAIL), 200), "{}", begun.text());
+    gate.begin(json!({}), "").await;
+    let call = json!({ "name": "local__steps", "arguments": {}, "_meta": { "progressToken": MAIL } });
+    for (method, params) in [("tools/call", call), ("ping", json!({})), (&format!("mails/{MAIL}"), json!({}))] {
+        let message = json!({ "jsonrpc": "2.0", "id": MAIL, "method": method, "params": params });
+        let text = gate.post(&message, "").await.text();
+        assert!(text.contains(&format!(r#""id":"{MAIL}""#)), "{text}");
+        assert_eq!(text.contains("progressToken"), text.contains(&format!(r#""progressToken":"{MAIL}""#)), "{text}");
+        assert!(!text.contains("no method") || text.contains(&format!("`mails/{MAIL}`")), "{text}");
+    }
+    gate.post(&json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": MAIL } }), "")
+        .await;
+    let recorded = gate.recorded(6).await;
+    assert!(!recorded.contains(MAIL) && recorded.contains("EMAIL_"), "{recorded}");
+}

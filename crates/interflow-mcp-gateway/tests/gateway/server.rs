@@ -14,6 +14,8 @@ use tokio::sync::{mpsc, oneshot};
 /// Text that no tool should get or give in clear.
 pub const MAIL: &str = "anna.berg@firm.com";
 pub const OTHER_MAIL: &str = "bob.stone@example.org";
+/// What is found only where it is called a password.
+pub const PASSWORD: &str = "Xk93mq2vL7pp";
 /// An address that the schema of the tool `book` names.
 pub const LISTED_MAIL: &str = "office@travel.example";
 
@@ -102,7 +104,18 @@ pub fn act(message: &Value) -> Act {
         }
         "tools/call" => match params["name"].as_str().unwrap_or_default() {
             "echo" | "book" => text(params["arguments"].to_string()),
-            "lookup" => text(format!("the contact is {OTHER_MAIL}")),
+            "lookup" => match (&params["arguments"]["what"], &params["arguments"]["fail"]) {
+                (Value::Null, Value::Null) => text(format!("the contact is {OTHER_MAIL}")),
+                (Value::Null, why) => {
+                    let error = json!({ "code": -32000, "message": format!("no contact for {why}") });
+                    return Act::Reply(json!({ "jsonrpc": "2.0", "id": id, "error": error }));
+                }
+                (what, _) => text(if what == "login" {
+                    format!("The password: {PASSWORD} of the vault")
+                } else {
+                    format!("set {}.", params["arguments"]["password"].as_str().unwrap_or(PASSWORD))
+                }),
+            },
             "picture" => json!({ "content": [{ "type": "image", "data": "AAAA", "mimeType": "image/png" }] }),
             "ask" => {
                 let method = params["arguments"]["method"].as_str().unwrap_or("elicitation/create");

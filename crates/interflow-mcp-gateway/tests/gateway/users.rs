@@ -71,7 +71,10 @@ async fn issuer_and_server() -> Origin {
         let result = match message["method"].as_str().unwrap_or_default() {
             "initialize" => json!({ "protocolVersion": "2025-11-25", "capabilities": { "tools": {} } }),
             "tools/list" => json!({ "tools": [{ "name": "who" }] }),
-            "tools/call" => json!({ "content": [{ "type": "text", "text": token }] }),
+            // As it is not masked, and as it is.
+            "tools/call" => json!({ "content": [
+                { "type": "text", "text": token.replace('-', " ") }, { "type": "text", "text": token },
+            ] }),
             _ => return Reply::status(400),
         };
         let reply = Reply::json(&json!({ "jsonrpc": "2.0", "id": message["id"], "result": result }));
@@ -94,13 +97,13 @@ async fn a_server_is_shown_a_token_of_the_user_in_place_of_the_one_of_the_client
     let exchanged = || origin.requests().iter().filter(|request| request.path() == "/token").count();
     let (first, second) = tokio::join!(who(&gate, "eyJanna.mcp.1"), who(&gate, "eyJanna.mcp.1"));
     let token = said(&first.json()["result"]).to_owned();
-    assert_eq!((token.as_str(), said(&second.json()["result"])), ("Bearer crm-0-for-eyJanna.mcp.1", token.as_str()));
+    assert_eq!((token.as_str(), said(&second.json()["result"])), ("Bearer crm 0 for eyJanna.mcp.1", token.as_str()));
     assert_eq!(exchanged(), 1, "one exchange for all requests of the user");
     assert_eq!(said(&who(&gate, "eyJanna.mcp.2").await.json()["result"]), token, "also with a newer token");
     let other = said(&who(&gate, "eyJbob.mcp.1").await.json()["result"]).to_owned();
-    assert_eq!(other, "Bearer crm-1-for-eyJbob.mcp.1", "each user has another");
+    assert_eq!(other, "Bearer crm 1 for eyJbob.mcp.1", "each user has another");
     let less = said(&who(&gate, "eyJanna.read.1").await.json()["result"]).to_owned();
-    assert_eq!(less, "Bearer crm-2-for-eyJanna.read.1", "so has a token of the user that allows something else");
+    assert_eq!(less, "Bearer crm 2 for eyJanna.read.1", "so has a token of the user that allows something else");
     for (token, why) in [
         ("eyJrefused.mcp.1", "status 400"),
         ("eyJsame.mcp.1", "user's own token"),
@@ -115,7 +118,7 @@ async fn a_server_is_shown_a_token_of_the_user_in_place_of_the_one_of_the_client
         "a client's token goes to no server: {shown:?}"
     );
     let recorded = format!("{:?}{}", gate.proxy.flows(8).await, gate.recorded(8).await);
-    assert!(!recorded.contains("Bearer eyJ"), "{recorded}");
+    assert!(!recorded.contains("Bearer eyJ") && !recorded.contains("crm-"), "{recorded}");
 }
 
 #[tokio::test]
@@ -127,7 +130,7 @@ async fn a_session_is_of_one_user_and_its_token_is_renewed_when_a_server_refuses
     gate.begin(json!({}), carl).await;
     let who = request(3, "tools/call", &call("who", json!({})));
     let answer = gate.post(&who, carl).await.json();
-    assert_eq!(said(&answer["result"]), "Bearer crm-1-for-eyJcarl.mcp.1", "the first one was refused");
+    assert_eq!(said(&answer["result"]), "Bearer crm 1 for eyJcarl.mcp.1", "the first one was refused");
     for (token, status) in [("eyJdora.mcp.1", 404), ("eyJcarl.other.1", 404), ("eyJcarl.mcp.2", 200), ("unsigned", 401)]
     {
         let answer = gate.post(&who, &format!("Authorization: Bearer {token}\r\n")).await;

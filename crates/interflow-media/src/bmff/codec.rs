@@ -24,12 +24,11 @@ impl ParameterSets {
         f.skip(4)?;
         let length_size = usize::from(f.u8()? & 3) + 1;
         let mut units = Vec::new();
-        let sps = f.u8()? & 31;
-        for _ in 0..sps {
-            units.push(unit(&mut f)?);
-        }
-        for _ in 0..f.u8()? {
-            units.push(unit(&mut f)?);
+        // The sequence parameter sets, whose number has five bits, and the picture parameter sets.
+        for count_mask in [31, 0xff] {
+            for _ in 0..f.u8()? & count_mask {
+                units.push(unit(&mut f)?);
+            }
         }
         Ok(Self { length_size, units })
     }

@@ -163,10 +163,7 @@ impl<'a> Iterator for BoxIterator<'a> {
         }
         let offset = self.offset + self.at as u64;
         let one = whole_box(rest, offset, self.at);
-        self.at = match &one {
-            Ok(b) => self.at + b.whole.len(),
-            Err(_) => self.data.len(),
-        };
+        self.at = if let Ok(b) = &one { self.at + b.whole.len() } else { self.data.len() };
         Some(one)
     }
 }

@@ -274,11 +274,8 @@ fn entries(stsd: &BoxRef<'_>, handler: FourCc, moov: &BoxRef<'_>) -> Result<Vec<
     let mut f = BoxReader::from_box(stsd);
     f.version()?;
     let count = f.count(8)?;
-    let mut entries = Vec::new();
-    for b in boxes(f.rest(), stsd.content_offset() + 8).take(count.min(MAX_TRACKS)) {
-        entries.push(SampleEntry::read(&b?, handler, moov)?);
-    }
-    Ok(entries)
+    let entries = boxes(f.rest(), stsd.content_offset() + 8).take(count.min(MAX_TRACKS));
+    entries.map(|b| SampleEntry::read(&b?, handler, moov)).collect()
 }
 
 fn edits(elst: &BoxRef<'_>) -> Result<Vec<EditListEntry>> {

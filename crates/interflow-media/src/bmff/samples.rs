@@ -104,10 +104,7 @@ impl SampleTable {
                 SampleSizes::Same(size, _) => *size,
                 SampleSizes::Each(all) => *all.get(i)?,
             };
-            let offset: u64 = match at {
-                Some(at) => at,
-                None => *self.chunks.get(chunk)?,
-            };
+            let offset: u64 = if let Some(at) = at { at } else { *self.chunks.get(chunk)? };
             // A run applies from its first chunk on, until that of the next run.
             while self.runs.get(run + 1).is_some_and(|next| next.0 as usize <= chunk + 1) {
                 run += 1;

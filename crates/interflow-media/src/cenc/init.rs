@@ -108,10 +108,8 @@ impl InitSegment {
     /// [`CencError::NoKey`].
     pub fn check_keys(&self, keys: &ContentKeyRing) -> Result<()> {
         let is_named = |e: &ProtectedEntry| e.protection.protected && e.protection.kid != KeyId([0; 16]);
-        match self.protected().find(|e| is_named(e) && keys.find(e.protection.kid).is_none()) {
-            Some(e) => Err(CencError::NoKey { kid: e.protection.kid, track: e.track }),
-            None => Ok(()),
-        }
+        let keyless = self.protected().find(|e| is_named(e) && keys.find(e.protection.kid).is_none());
+        keyless.map_or(Ok(()), |e| Err(CencError::NoKey { kid: e.protection.kid, track: e.track }))
     }
 }
 

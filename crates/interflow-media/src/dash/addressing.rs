@@ -204,11 +204,9 @@ fn section(element: &XmlElement<'_>) -> InitializationSource {
 
 /// Seconds by which a segment is available early; `INF` means as soon as any of it is.
 pub fn availability_offset(text: &str) -> f64 {
-    if text.trim() == "INF" {
-        f64::INFINITY
-    } else {
-        text.trim().parse().ok().filter(|n: &f64| n.is_finite()).unwrap_or(0.0)
-    }
+    let text = text.trim();
+    let finite = || text.parse().ok().filter(|n: &f64| n.is_finite()).unwrap_or(0.0);
+    if text == "INF" { f64::INFINITY } else { finite() }
 }
 
 /// `0-99`, first and last byte; `None` if it is malformed.

@@ -158,10 +158,7 @@ pub fn read(root: &XmlElement<'_>, base: &BaseUrl) -> Result<DashManifest> {
         let id = element.get("id").map_or_else(|| format!("p{start}"), str::to_owned);
         manifest.periods.push(DashPeriod { id, start, duration: length, sets });
     }
-    if manifest.periods.is_empty() {
-        return Err(manifest_error("it has no period"));
-    }
-    Ok(manifest)
+    if manifest.periods.is_empty() { Err(manifest_error("it has no period")) } else { Ok(manifest) }
 }
 
 /// A clock to synchronise with, with absolute URLs; `None` if it has no value.
@@ -201,10 +198,8 @@ fn is_emptied(element: &XmlElement<'_>) -> bool {
 /// Remote elements (XLink) are rejected: they could refer to anything.
 fn refuse_remote(root: &XmlElement<'_>) -> Result<()> {
     let remote = |e: &XmlElement| e.get("xlink:href").is_some() && !is_emptied(e);
-    for period in root.all("Period") {
-        if remote(period) || period.children.iter().any(remote) {
-            return Err(manifest_error("it has parts to be fetched from elsewhere (xlink), which is not done"));
-        }
+    if root.all("Period").any(|period| remote(period) || period.children.iter().any(remote)) {
+        return Err(manifest_error("it has parts to be fetched from elsewhere (xlink), which is not done"));
     }
     Ok(())
 }
@@ -224,14 +219,9 @@ impl BaseUrlLevel {
         if own.is_empty() {
             return self.clone();
         }
-        let mut bases = Vec::new();
         // A base URL may be relative to any of those of the level above.
-        for base in &own {
-            for parent in &self.bases {
-                bases.extend(BaseUrl::parse(&parent.resolve(&base.text)));
-            }
-        }
-        bases.truncate(MAX_BASE_URLS);
+        let resolved = own.iter().flat_map(|base| self.bases.iter().map(move |parent| parent.resolve(&base.text)));
+        let bases: Vec<BaseUrl> = resolved.filter_map(|url| BaseUrl::parse(&url)).take(MAX_BASE_URLS).collect();
         let early = own.first().and_then(|b| b.get("availabilityTimeOffset")).map_or(0.0, availability_offset);
         Self { bases: if bases.is_empty() { self.bases.clone() } else { bases }, early: self.early + early }
     }

@@ -81,10 +81,8 @@ pub fn segment_child(
 ) -> String {
     let text = |(first, last): DashByteRange| format!("{first}-{last}");
     let (range, init_range) = (range.map(text), init.and_then(|(_, r)| *r).map(text));
-    let mut parameters: Vec<(&str, &str)> = Vec::new();
-    for (i, address) in addresses.iter().enumerate() {
-        parameters.push((if i == 0 { "segment_url" } else { "alt" }, address));
-    }
+    let names = std::iter::once("segment_url").chain(std::iter::repeat("alt"));
+    let mut parameters: Vec<(&str, &str)> = names.zip(addresses.iter().map(String::as_str)).collect();
     parameters.extend(range.as_deref().map(|r| ("segment_range", r)));
     parameters.extend(init.into_iter().flat_map(|(a, _)| init_parameters(a)));
     parameters.extend(init_range.as_deref().map(|r| ("init_range", r)));

@@ -203,10 +203,8 @@ impl LinkRequest {
         }
         let is_free =
             |name: &str| ["h_", "r_", "rp_", "v_"].iter().any(|p| name.len() > p.len() && name.starts_with(p));
-        match self.query_params.keys().find(|name| !PARAMETERS.contains(&name.as_str()) && !is_free(name)) {
-            Some(name) => Err(unknown("parameter", name, &PARAMETERS)),
-            None => Ok(()),
-        }
+        let other = self.query_params.keys().find(|name| !PARAMETERS.contains(&name.as_str()) && !is_free(name));
+        other.map_or(Ok(()), |name| Err(unknown("parameter", name, &PARAMETERS)))
     }
 }
 

@@ -99,10 +99,7 @@ impl MediaRequest<'_> {
             body = unwrap_ts(body);
         }
         params.apply_header_overrides(&mut head.headers, is_segment);
-        let body = match permit {
-            Some(permit) => permit.attach_to(body),
-            None => body,
-        };
+        let body = if let Some(permit) = permit { permit.attach_to(body) } else { body };
         Ok(Response { head, body: self.track(body, kind, origin) })
     }
 

@@ -68,10 +68,8 @@ impl MediaAddress {
 
 /// A URL with credentials (`user:password@`) before its host.
 fn with_userinfo(url: &str, userinfo: Option<&str>) -> String {
-    match url.split_once("://").zip(userinfo) {
-        Some(((scheme, rest), userinfo)) => format!("{scheme}://{userinfo}{rest}"),
-        None => url.to_owned(),
-    }
+    let Some(((scheme, rest), userinfo)) = url.split_once("://").zip(userinfo) else { return url.to_owned() };
+    format!("{scheme}://{userinfo}{rest}")
 }
 
 /// What separates the parts of a URL, and what is not allowed in it.

@@ -1,8 +1,7 @@
 //! Filters header fields in both directions.
 
 use bytes::Bytes;
-use interflow_types::data_file;
-use interflow_types::{Headers, ResponseHead, StatusCode};
+use interflow_types::{Headers, ResponseHead, StatusCode, data_file};
 use std::sync::LazyLock;
 
 /// Client fields sent upstream: range and conditional requests, and the client's language. Everything else identifies

@@ -60,10 +60,7 @@ impl HostConcurrency {
 impl HostPermit {
     /// Holds the permit until the body ends or is dropped.
     pub fn attach_to(self, body: Body) -> Body {
-        match self.0 {
-            None => body,
-            Some(permit) => Body::stream(PermitBody { body, _permit: permit }),
-        }
+        if let Some(permit) = self.0 { Body::stream(PermitBody { body, _permit: permit }) } else { body }
     }
 }
 

@@ -60,9 +60,8 @@ impl Prefetcher {
             playlists.forget(&oldest);
         }
         let list = Arc::new(PlaylistSegments { pieces, busy: AtomicBool::new(false) });
-        for (i, piece) in list.pieces.iter().enumerate() {
-            playlists.places.insert(piece.clone(), (Arc::clone(&list), i));
-        }
+        let pieces = list.pieces.iter().enumerate();
+        playlists.places.extend(pieces.map(|(i, piece)| (piece.clone(), (Arc::clone(&list), i))));
         playlists.lists.insert(playlist.to_owned(), list);
     }
 

@@ -9,9 +9,8 @@ use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
 
-use super::SampleAesError;
 use super::frames::{self, AudioFraming};
-use super::nal;
+use super::{SampleAesError, nal};
 use crate::cenc::{AesKey, ContentKey};
 use crate::remux::crc;
 

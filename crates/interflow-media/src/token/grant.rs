@@ -117,15 +117,12 @@ impl LinkGrant {
 /// The endpoint of a path: without a file name and without an extension meant for players, which may be added or left
 /// out.
 pub fn endpoint_of(path: &str) -> &str {
-    for named in ["/proxy/stream", "/xtream"] {
-        if path.strip_prefix(named).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')) {
-            return named;
-        }
-    }
-    for numbered in ["/proxy/hls/segment", "/proxy/mpd/segment"] {
-        if path.strip_prefix(numbered).is_some_and(|rest| rest.is_empty() || rest.starts_with('.')) {
-            return numbered;
-        }
+    const ENDPOINTS: [(&str, char); 4] =
+        [("/proxy/stream", '/'), ("/xtream", '/'), ("/proxy/hls/segment", '.'), ("/proxy/mpd/segment", '.')];
+    let is_below = |rest: &str, separator: char| rest.is_empty() || rest.starts_with(separator);
+    let of = |(name, end): &(&str, char)| path.strip_prefix(name).is_some_and(|rest| is_below(rest, *end));
+    if let Some((name, _)) = ENDPOINTS.iter().find(|endpoint| of(endpoint)) {
+        return name;
     }
     path.strip_suffix(".m3u8").or_else(|| path.strip_suffix(".mp4")).unwrap_or(path)
 }

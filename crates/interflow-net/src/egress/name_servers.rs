@@ -1,11 +1,10 @@
 //! A client of name servers (RFC 1035), with the configuration of the system: its files `resolv.conf` and `hosts`.
 
 use std::collections::HashMap;
-use std::fs;
-use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
+use std::{fs, io};
 
 use interflow_codec::dns;
 use interflow_types::random_bytes;

@@ -68,7 +68,8 @@ impl ListenSockets {
         let mut inherited = Vec::new();
         let cannot_reserve =
             |e: std::io::Error| Error::new(ErrorKind::Internal, "descriptors cannot be reserved").with_source(e);
-        let null = || std::fs::File::open("/dev/null").map_err(cannot_reserve);
+        // No file: a root folder of its own need not have /dev/null.
+        let spare = || std::os::unix::net::UnixDatagram::unbound().map_err(cannot_reserve);
         let mut reserved = Vec::new();
         for index in 0..fds.len() {
             let name = names.next().unwrap_or_default();
@@ -82,7 +83,7 @@ impl ListenSockets {
             // Under another number, and closed in programs that are started later.
             let mut socket = OwnedFd::from(listener);
             let listener = StdListener::from(socket.try_clone().map_err(failed)?);
-            rustix::io::dup2(null()?, &mut socket).map_err(|e| failed(e.into()))?;
+            rustix::io::dup2(spare()?, &mut socket).map_err(|e| failed(e.into()))?;
             rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC).map_err(|e| failed(e.into()))?;
             reserved.push(socket);
             listener.set_nonblocking(true).map_err(failed)?;
@@ -90,7 +91,7 @@ impl ListenSockets {
         }
         // The system gives the lowest number that is free.
         loop {
-            let socket = OwnedFd::from(null()?);
+            let socket = OwnedFd::from(spare()?);
             if socket.as_raw_fd() >= 3 + RESERVED_DESCRIPTORS {
                 break;
             }

@@ -8,15 +8,14 @@ use std::time::Duration;
 
 use interflow_codec::fingerprint::ConnectionFingerprint;
 use interflow_types::{ByteStr, CertificateChain, Error, ErrorKind, Host, Retryable, TlsVersion, UpstreamTls};
-use rustls::CertificateError;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{Resumption, WebPkiServerVerifier, verify_server_name};
 use rustls::crypto::WebPkiSupportedAlgorithms;
 use rustls::server::ParsedCertificate;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{
-    AlertDescription, ClientConfig, DigitallySignedStruct, HandshakeKind, InvalidMessage, PeerIncompatible,
-    SignatureScheme,
+    AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct, HandshakeKind, InvalidMessage,
+    PeerIncompatible, SignatureScheme,
 };
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};

@@ -198,8 +198,6 @@ fn common_name(name: &X509Name<'_>) -> String {
 /// Formats to the minute, which is precise enough for certificates.
 fn date(time: UnixTime) -> String {
     let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
-    match jiff::Timestamp::from_second(seconds) {
-        Ok(at) => at.strftime("%Y-%m-%d %H:%M UTC").to_string(),
-        Err(_) => format!("second {seconds} of the Unix epoch"),
-    }
+    let date = jiff::Timestamp::from_second(seconds).map(|at| at.strftime("%Y-%m-%d %H:%M UTC").to_string());
+    date.unwrap_or_else(|_| format!("second {seconds} of the Unix epoch"))
 }

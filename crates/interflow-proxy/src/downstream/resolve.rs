@@ -10,8 +10,7 @@ use interflow_types::{
 };
 
 use crate::downstream::connection::{ClientConnection, ConnectionKind, TunnelTarget};
-use crate::downstream::gateway;
-use crate::downstream::{builtin_pages, setup_page};
+use crate::downstream::{builtin_pages, gateway, setup_page};
 use crate::http::hop_by_hop;
 use crate::state::ActiveConfig;
 use crate::upstream::plan::PlanKey;

@@ -293,10 +293,7 @@ impl FlowGuard {
 
     /// Waits for the recorder's backpressure.
     pub fn poll_ready(&self, cx: &mut Context<'_>) -> Poll<()> {
-        match &self.shared {
-            Some(shared) => shared.poll_ready(cx),
-            None => Poll::Ready(()),
-        }
+        if let Some(shared) = &self.shared { shared.poll_ready(cx) } else { Poll::Ready(()) }
     }
 
     pub fn complete(mut self) {

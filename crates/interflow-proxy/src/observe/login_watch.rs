@@ -50,10 +50,7 @@ impl LoginWatch {
 
     /// As [`ended`](Self::ended); never without a login.
     pub async fn ended_if(login: Option<&Self>) -> Error {
-        match login {
-            Some(login) => login.ended().await,
-            None => std::future::pending().await,
-        }
+        if let Some(login) = login { login.ended().await } else { std::future::pending().await }
     }
 
     /// Waits until the login has been ended for so long.

@@ -73,10 +73,7 @@ pub(crate) async fn pass_on(
     client: IoStream,
     upstream: Option<Result<IoStream>>,
 ) {
-    let upstream = match upstream {
-        Some(upstream) => upstream,
-        None => Box::pin(dial(&mut guard, config)).await,
-    };
+    let upstream = if let Some(upstream) = upstream { upstream } else { Box::pin(dial(&mut guard, config)).await };
     match upstream {
         Ok(upstream) => passthrough(guard, config, client, upstream).await,
         Err(e) => end_tunnel(guard, config, Err(&e)).await,

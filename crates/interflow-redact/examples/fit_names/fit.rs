@@ -1,12 +1,20 @@
 //! The fit: least squares on one side, towards labelled texts, by coordinate descent from the weights there are.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 use interflow_redact::name_training::{
     FEATURES, MODELS, NameScores, NameWeights, TrainingCandidate, candidates, feature_name,
 };
 use interflow_redact::{Finding, Kind};
 use serde::Deserialize;
+
+/// Explains the file to who opens it.
+const HEADER: &str = "\
+# How much each feature of a possible name counts for each kind, in percent of confidence. The sum over a candidate's
+# features is its confidence; the highest kind wins. `interflow redact --explain` shows the contributions.
+# Written by `cargo run --release -p interflow-redact --example fit_names`; features: data/features.txt.
+";
 
 /// A labelled text, in presidio-research's format.
 #[derive(Deserialize)]
@@ -217,4 +225,22 @@ impl Target {
             () => (0.0, 0.0),
         }
     }
+}
+
+/// The file of weights, which [`NameWeights::parse`] reads.
+pub fn to_toml(weights: &NameWeights) -> String {
+    let (mut text, mut weights) = (HEADER.to_owned(), weights.clone());
+    for model in 0..MODELS {
+        let _ = write!(text, "\n[{}]\n", feature_name(model, 0).0);
+        for feature in 0..FEATURES {
+            let scores = *weights.row(model, feature);
+            let kinds = [("person", scores.person), ("place", scores.place), ("organization", scores.organization)];
+            let parts: Vec<String> =
+                kinds.iter().filter(|(_, n)| *n != 0).map(|(kind, n)| format!("{kind} = {n}")).collect();
+            if !parts.is_empty() {
+                let _ = writeln!(text, "{} = {{ {} }}", feature_name(model, feature).1, parts.join(", "));
+            }
+        }
+    }
+    text
 }

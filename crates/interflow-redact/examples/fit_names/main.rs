@@ -41,7 +41,7 @@ fn main() -> Result<(), String> {
             println!("{:?}: {before:?} -> {after:?}", feature_name(model, feature));
         }
     }
-    std::fs::write(&out, fitted.to_toml()).map_err(|e| format!("{out} cannot be written: {e}"))
+    std::fs::write(&out, fit::to_toml(&fitted)).map_err(|e| format!("{out} cannot be written: {e}"))
 }
 
 fn read(path: &str) -> Result<String, String> {

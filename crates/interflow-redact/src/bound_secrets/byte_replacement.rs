@@ -34,7 +34,16 @@ type Hit = (Range<usize>, usize);
 impl Replacer {
     /// From pairs of search string and replacement; `None` if there are none.
     pub fn new(pairs: Vec<(Vec<u8>, Vec<u8>)>) -> Option<Self> {
-        let longest = pairs.iter().map(|(from, _)| from.len()).max().filter(|n| *n > 0)?;
+        Self::of(pairs).filter(|swap| swap.longest > 0)
+    }
+
+    /// Replaces these alone, as [`with_escaped`](Self::with_escaped) says, and takes little more memory than they do.
+    pub fn escaped(secrets: Vec<Vec<u8>>) -> Option<Self> {
+        Some(Self::of(Vec::new())?.with_escaped(secrets))
+    }
+
+    fn of(pairs: Vec<(Vec<u8>, Vec<u8>)>) -> Option<Self> {
+        let longest = pairs.iter().map(|(from, _)| from.len()).max().unwrap_or_default();
         let keeps_length = pairs.iter().all(|(from, with)| from.len() == with.len());
         let (from, with): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
         // Longest match: a placeholder that contains another one as its beginning is replaced as a whole.
@@ -115,7 +124,7 @@ impl Replacer {
 
     /// The length of the longest suffix that may be the beginning of a match.
     fn partial_match_len(&self, held: &[u8]) -> usize {
-        let most = held.len().min(self.longest - 1);
+        let most = held.len().min(self.longest.saturating_sub(1));
         // A whole search string would be a match, not the beginning of one.
         let is_begun = |n: &usize| {
             let end = &held[held.len() - n..];

@@ -120,11 +120,11 @@ pub enum StrategyFile {
         salt: Option<String>,
     },
     /// AES-GCM with the policy's `crypto` key: `{{`, the base64 of a random nonce of 12 bytes, ciphertext and tag, `}}`.
-    /// Whoever has the key can decrypt it; Interflow has no command for that.
+    /// Anyone with the key can decrypt it; Interflow has no command for that.
     Encrypt,
     /// FF3-1 with the policy's `fpe` key, format-preserving. If a value has six digits or more and at most four letters,
     /// its digits are encrypted; otherwise its letters and digits, as numerals `0-9A-Za-z` of radix 62, and again as long as
-    /// the result is a value of the former kind. Whoever has the key can decrypt it; Interflow has no command for that.
+    /// the result is a value of the former kind. Anyone with the key can decrypt it; Interflow has no command for that.
     Fpe,
     /// All but the last four characters masked. Punctuation and spaces are kept, except in secrets.
     LastFour,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use interflow_codec::json::replace_ranges;
 use interflow_types::schema::JsonSchema;
+use parking_lot::Mutex;
 use serde::Serialize;
 
 use crate::detect::detector::Detector;
@@ -67,6 +68,8 @@ pub struct RedactionSession {
     drawn: HashMap<(Kind, String), String>,
     /// Whether the current text belongs to a client's fixed prompts.
     fixed: bool,
+    /// The originals of this session and of the own vault are replaced also where no detector finds them.
+    repeated: Option<Arc<Mutex<Self>>>,
 }
 
 impl RedactionSession {
@@ -84,6 +87,38 @@ impl RedactionSession {
     pub fn in_context(mut self, context: impl Into<String>) -> Self {
         self.context = context.into();
         self
+    }
+
+    /// A session of texts that may repeat what another session, or this one before, replaced: it is replaced again, also where
+    /// no detector finds it.
+    pub fn repeating(mut self, other: Arc<Mutex<Self>>) -> Self {
+        self.repeated = Some(other);
+        self
+    }
+
+    /// Adds the originals in a text to what is replaced in it. A finding stays that an original is a part of.
+    fn add_repeated(&self, text: &str, replacements: &mut Vec<Replacement>) {
+        let Some(other) = self.repeated.as_ref().map(|other| other.lock()) else { return };
+        for (range, placeholder) in [&other.vault, &self.vault].into_iter().flatten().flat_map(|v| v.originals_in(text))
+        {
+            let from = replacements.partition_point(|r| r.end <= range.start);
+            let to = replacements.partition_point(|r| r.start < range.end).max(from);
+            let overlapping = &replacements[from..to];
+            if overlapping.iter().any(|r| r.start <= range.start && range.end <= r.end) {
+                continue;
+            }
+            let label = placeholder.rsplit_once('_').map_or(placeholder, |(label, _)| label);
+            let known = Replacement {
+                type_name: label.to_ascii_lowercase(),
+                start: overlapping.first().map_or(range.start, |r| r.start.min(range.start)),
+                end: overlapping.last().map_or(range.end, |r| r.end.max(range.end)),
+                confidence: 100,
+                replacement: placeholder.to_owned(),
+                kind: Kind::Custom,
+                evidence: None,
+            };
+            replacements.splice(from..to, [known]);
+        }
     }
 
     /// A session that collects every text and finds nothing, to determine in advance what will be scanned.
@@ -275,7 +310,9 @@ impl Redactor {
         }
         let more = session.external.findings_in(text).iter().chain(beside_names(model.as_deref()));
         let findings = self.add_findings(findings, more, text, &session.context);
-        findings.iter().map(|f| self.replacement(f, text, session)).collect()
+        let mut found = findings.iter().map(|f| self.replacement(f, text, session)).collect::<Result<_>>()?;
+        session.add_repeated(text, &mut found);
+        Ok(found)
     }
 
     /// Adds the findings of external detectors and of a model that the policy enables. A model's names are in `found`

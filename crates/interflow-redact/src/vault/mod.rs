@@ -8,10 +8,11 @@
 //! every turn would defeat their caches. The fixed prompts of a client (system prompt, tools) have a key of the
 //! installation, so that they are cached across conversations too.
 
+mod known_originals;
 pub(crate) mod own_placeholders;
 pub(crate) mod restore;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::OnceLock;
 
 use hmac::{Hmac, KeyInit, Mac};
@@ -90,6 +91,9 @@ fn letter(b: u8) -> Option<usize> {
 /// The key of fixed prompts, and the values that occurred in them.
 type FixedPrompts = (Hmac<Sha256>, HashSet<(Kind, String)>);
 
+/// Originals with their placeholders, by their first bytes and by length. Shorter ones may be parts of anything.
+type KnownOriginals = HashMap<[u8; 4], BTreeMap<usize, HashMap<String, String>>>;
+
 /// The placeholders of a conversation, and their originals. The time of a search hardly depends on their number.
 pub struct PlaceholderVault {
     mac: Hmac<Sha256>,
@@ -99,6 +103,8 @@ pub struct PlaceholderVault {
     originals: HashMap<String, String>,
     /// Placeholders in lower case, sorted, for the search by prefix; built on first use.
     sorted: OnceLock<Vec<Box<str>>>,
+    /// Originals, for the search of them; built on first use.
+    known: OnceLock<KnownOriginals>,
     /// The first bytes of placeholders, in both cases.
     first: [bool; 256],
     /// For each first letter, a bit set of the possible second letters; the highest bit means any other character.
@@ -120,6 +126,7 @@ impl PlaceholderVault {
             fixed: None,
             originals: HashMap::new(),
             sorted: OnceLock::new(),
+            known: OnceLock::new(),
             first: [false; 256],
             second: [0; 26],
             limit: MAX_ENTRIES,
@@ -195,6 +202,9 @@ impl PlaceholderVault {
         // Built again at the next search. Values are added while a request is redacted and searched while its response
         // is restored, so this happens once.
         self.sorted = OnceLock::new();
+        if let Some(known) = self.known.get_mut() {
+            known_originals::add(known, &key, value);
+        }
         self.originals.insert(key, value.to_owned());
     }
 

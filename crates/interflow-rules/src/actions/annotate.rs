@@ -122,9 +122,11 @@ fn append_to_file(at: &mut ActionContext<'_>, a: &AppendFileParams, rule: &Compi
     let (text, name) = (format!("rule `{}` cannot write to its file", rule.name), file.clone());
     let private = at.program.runtime.private_files.clone();
     let write = move || {
-        private.check_write(std::path::Path::new(&file))?;
+        let file = std::path::Path::new(&file);
+        private.check_write(file)?;
+        file.parent().map_or(Ok(()), std::fs::create_dir_all)?;
         // A single write, so that lines of several workers do not interleave.
-        std::fs::OpenOptions::new().create(true).append(true).open(&file)?.write_all(line.as_bytes())
+        std::fs::OpenOptions::new().create(true).append(true).open(file)?.write_all(line.as_bytes())
     };
     ActionEffect::Wait(PendingAction::File(Box::pin(async move {
         let written = disk::run(write).await;

@@ -15,7 +15,6 @@ use crate::body::fault_injection::{BodyFault, Throttle};
 use crate::body::{html, is_event_stream, strip_body_headers};
 use crate::compiled::program::CompiledRule;
 use crate::disk::FileOutcome;
-use crate::flow::verdict::RuleVerdict;
 use crate::params::{EditParams, InjectHtmlParams, InjectParams, InjectText, JsonTemplate, ThrottleParams};
 
 pub(super) fn apply(at: &mut ActionContext<'_>, action: &Action, rule: &CompiledRule) -> Option<ActionEffect> {
@@ -23,7 +22,7 @@ pub(super) fn apply(at: &mut ActionContext<'_>, action: &Action, rule: &Compiled
         Action::EditRequestBody(edit) | Action::EditResponseBody(edit) => edit_body(at, edit, rule),
         Action::EditMessage(edit) => edit_message(at, edit, rule),
         Action::InjectMessage(inject) => inject_message(at, inject),
-        Action::DropMessage(_) => ActionEffect::End(RuleVerdict::Drop),
+        Action::DropMessage(_) => ActionEffect::End(at.drop_message()),
         Action::InjectHtml(tag) => inject_html(at, tag, rule),
         Action::Throttle(speed) => add_throttle(at, speed),
         Action::TruncateResponse(s) => add_fault(at, BodyFault::Truncate(s.after.0)),
@@ -150,6 +149,7 @@ pub(super) fn change_message(
         Ok(new) => {
             if let Some(new) = new {
                 message.payload = new;
+                at.flow.tag("edited");
             }
             ActionEffect::Continue
         }
@@ -166,6 +166,7 @@ fn inject_message(at: &mut ActionContext<'_>, inject: &InjectParams) -> ActionEf
     let injected = at.flow.extension_mut::<InjectedMessages>();
     let list = if inject.back { &mut injected.reply } else { &mut injected.forward };
     list.push(payload);
+    at.flow.tag("edited");
     ActionEffect::Continue
 }
 

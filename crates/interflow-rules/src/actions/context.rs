@@ -17,6 +17,7 @@ use crate::flow::exec_run::ExecAnswers;
 use crate::flow::flow_state::RuleState;
 use crate::flow::json_answers::JsonAnswers;
 use crate::flow::render::RenderContext;
+use crate::flow::verdict::RuleVerdict;
 use crate::flow::view::FlowView;
 use crate::matching::index::Candidates;
 use crate::text::template::TextTemplate;
@@ -186,6 +187,12 @@ impl<'a> ActionContext<'a> {
     /// As [`TextTemplate::render_path`].
     pub fn render_path(&self, template: &TextTemplate) -> Result<String, Error> {
         template.render_path(&RenderContext::from_view(&self.view()))
+    }
+
+    /// The verdict that drops the message; the flow counts as edited.
+    pub fn drop_message(&mut self) -> RuleVerdict {
+        self.flow.tag("edited");
+        RuleVerdict::Drop
     }
 
     pub fn state(&mut self) -> &mut RuleState {

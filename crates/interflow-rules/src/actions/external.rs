@@ -80,7 +80,7 @@ pub(super) fn apply_script_outcome(
     };
     let end = match outcome.end {
         None => None,
-        Some(ScriptVerdict::Drop) if at.phase == Phase::Message => Some(RuleVerdict::Drop),
+        Some(ScriptVerdict::Drop) if at.phase == Phase::Message => Some(at.drop_message()),
         Some(ScriptVerdict::Drop) => Some(answers::abort_verdict(rule)),
         Some(ScriptVerdict::Deny(reason)) => {
             let text = reason.unwrap_or_else(|| format!("the script of rule `{}` refused it", rule.name));

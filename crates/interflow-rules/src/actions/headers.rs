@@ -1,6 +1,6 @@
 //! Actions on message heads: fields, cookies, parameters, method, URL, status.
 
-use interflow_types::{Headers, Method, Phase, RequestHead};
+use interflow_types::{Headers, Phase, RequestHead};
 use regex::bytes::Captures;
 
 use super::context::ActionContext;
@@ -9,7 +9,7 @@ use super::static_files::set_status;
 use crate::action::Action;
 use crate::compiled::program::CompiledRule;
 use crate::flow::render::RenderContext;
-use crate::params::{CookieLine, MapRemoteParams, RegexParam, ReplaceField, final_status};
+use crate::params::{CookieLine, MapRemoteParams, RegexParam, ReplaceField, final_status, request_method};
 use crate::text::template::TextTemplate;
 use crate::text::url::parse_url;
 use crate::text::{cookies, query_params};
@@ -48,7 +48,7 @@ pub(super) fn apply(at: &mut ActionContext<'_>, action: &Action, rule: &Compiled
         }
         Action::SetMethod(t) => {
             let text = at.render(t);
-            match Method::from_bytes(text.as_bytes()) {
+            match request_method(&text) {
                 Ok(method) => change_request(at, |r| r.method = method),
                 Err(e) => invalid_value(at, rule, "method", &text, e),
             }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use interflow_types::{Error, ErrorKind, Method, Phase};
+use interflow_types::{Error, ErrorKind, Phase};
 
 use super::answers::{self, given_response};
 use super::context::ActionContext;
@@ -14,7 +14,7 @@ use crate::compiled::phase_names;
 use crate::compiled::program::CompiledRule;
 use crate::flow::external_changes::ExternalChanges;
 use crate::flow::verdict::RuleVerdict;
-use crate::params::{HoldParams, final_status};
+use crate::params::{HoldParams, final_status, request_method};
 use crate::state::hold::{HeldFlow, HeldPart, HoldDecision};
 
 /// Maximum part of a body presented to the operator, in bytes; a larger or binary one is not presented at all.
@@ -74,7 +74,7 @@ pub(super) fn apply_decision(
         None => deny_effect(rule, "it was not decided in time"),
         Some(HoldDecision::Continue) => ActionEffect::Continue,
         Some(HoldDecision::Deny { reason }) => deny_effect(rule, reason.as_deref().unwrap_or("it was refused")),
-        Some(HoldDecision::Drop) if at.phase == Phase::Message => ActionEffect::End(RuleVerdict::Drop),
+        Some(HoldDecision::Drop) if at.phase == Phase::Message => ActionEffect::End(at.drop_message()),
         Some(HoldDecision::Drop) => ActionEffect::End(answers::abort_verdict(rule)),
         Some(HoldDecision::Answer { status, headers, body }) => match given_response(status, &headers, body.into()) {
             // A tunnel has no request yet that could be answered, so the answer is kept for it.
@@ -109,8 +109,8 @@ impl ExternalChanges {
         let mut request = if at.phase < Phase::ResponseHead { at.request_mut().cloned() } else { None };
         let mut response = at.response.as_deref().cloned();
         if let Some(r) = &mut request {
-            if let Some(method) = &self.method {
-                r.method = Method::from_bytes(method.as_bytes()).map_err(|e| e.to_string())?;
+            if let Some(method) = self.method.filter(|m| m != r.method.as_str()) {
+                r.method = request_method(&method)?;
             }
             if let Some(url) = &self.url {
                 let url = crate::text::url::parse_url(url)?;
@@ -144,9 +144,11 @@ impl ExternalChanges {
             *r = new;
         }
         if let Some(body) = self.body {
-            match at.message.as_deref_mut() {
-                Some(message) => message.payload = body,
-                None => at.set_body(body),
+            if let Some(message) = at.message.as_deref_mut() {
+                message.payload = body;
+                at.flow.tag("edited");
+            } else {
+                at.set_body(body);
             }
         }
         Ok(())

@@ -154,11 +154,8 @@ pub(crate) fn read_all(
     for source in sources {
         reading.add(source, &mut Vec::new());
     }
-    if reading.problems.is_empty() {
-        Ok(reading.parsed)
-    } else {
-        Err(RuleLoadError { problems: reading.problems, notes: Vec::new() })
-    }
+    let SourceLoader { parsed, problems, .. } = reading;
+    if problems.is_empty() { Ok(parsed) } else { Err(RuleLoadError { problems, notes: Vec::new() }) }
 }
 
 struct SourceLoader<'f> {

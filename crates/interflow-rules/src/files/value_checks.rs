@@ -1,9 +1,9 @@
 //! Checks what actions write into messages, as far as it has no variables, before the rules are activated.
 
-use interflow_types::{Headers, Method};
+use interflow_types::Headers;
 
 use crate::action::Action;
-use crate::params::final_status;
+use crate::params::{final_status, request_method};
 use crate::text::cookies::check_cookie_value;
 use crate::text::template::TextTemplate;
 use crate::text::url::parse_url;
@@ -18,10 +18,7 @@ pub(crate) fn check_values(action: &Action) -> Result<(), String> {
             let number = text.trim().parse().map_err(|_| format!("`{text}` is not a status code: 200 to 999"))?;
             final_status(number).map(drop)
         }),
-        Action::SetMethod(t) => check(t, &|text| {
-            let refused = |_| format!("`{text}` is not a method: write one word, such as GET");
-            Method::from_bytes(text.as_bytes()).map(drop).map_err(refused)
-        }),
+        Action::SetMethod(t) => check(t, &|text| request_method(text).map(drop)),
         Action::SetUrl(t) => check(t, &|text| parse_url(text).map(drop)),
         Action::AddRequestHeader(p)
         | Action::SetRequestHeader(p)

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use interflow_types::{Error, RequestHead, Response, ResponseHead};
+use interflow_types::{ByteStr, Error, RequestHead, Response, ResponseHead};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
@@ -37,6 +37,8 @@ pub(crate) struct RuleState {
     pub request: Option<Arc<RequestHead>>,
     /// The response's head, for the phase `done`.
     pub response: Option<Arc<ResponseHead>>,
+    /// The tags of the copies of the flow on which the rules on events run.
+    pub event_tags: Vec<Arc<Mutex<Vec<ByteStr>>>>,
 }
 
 impl RuleState {

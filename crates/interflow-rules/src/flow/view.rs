@@ -148,10 +148,7 @@ impl<'a> FlowView<'a> {
         text: impl FnOnce(&'a RequestHead) -> Option<&'a str>,
         fits: &mut dyn FnMut(&str) -> bool,
     ) -> Tristate {
-        match self.request {
-            Some(r) => Tristate::any(text(r), fits),
-            None => self.no_request(),
-        }
+        if let Some(r) = self.request { Tristate::any(text(r), fits) } else { self.no_request() }
     }
 
     /// What is known of a head that is missing: whether it may still arrive.
@@ -295,10 +292,8 @@ impl QuerySubject for FlowView<'_> {
     }
 
     fn headers(&self, side: Direction, fits: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Tristate {
-        match self.head_of(side) {
-            Some(headers) => Tristate::Known(headers.iter().any(|(n, v)| fits(n, v))),
-            None => self.no_head(side),
-        }
+        let Some(headers) = self.head_of(side) else { return self.no_head(side) };
+        Tristate::Known(headers.iter().any(|(n, v)| fits(n, v)))
     }
 
     fn body(&self, side: Direction, fits: &mut dyn FnMut(&[u8]) -> bool) -> Tristate {

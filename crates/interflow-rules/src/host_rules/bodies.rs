@@ -244,7 +244,7 @@ impl HostRules {
         if let Some(cap) = at.flow.extension::<RuleState>().and_then(|s| s.throttle[side as usize].clone()) {
             work.throttle = Some(cap);
         }
-        let messages = self.messages.then(|| messages::MessageRuleContext::new(self, &at, side)).flatten();
+        let messages = self.messages.then(|| messages::MessageRuleContext::new(self, &mut at, side)).flatten();
         if work.is_empty() && messages.is_none() {
             at.keep_original(None);
             return Ok(body::into_body(seen));
@@ -277,10 +277,7 @@ impl HostRules {
                         kind => kind,
                     };
                     let e = if by.is_empty() { e } else { Error::new(kind, format!("rule `{by}`: {e}")) };
-                    match spare {
-                        Some(seen) => BodyFailure::Kept(e, Box::new(seen)),
-                        None => BodyFailure::Lost(e),
-                    }
+                    if let Some(seen) = spare { BodyFailure::Kept(e, Box::new(seen)) } else { BodyFailure::Lost(e) }
                 }
             }
         };

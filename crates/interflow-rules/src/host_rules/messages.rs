@@ -5,11 +5,11 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use interflow_codec::sse::{SseEvent, SseParser};
-use interflow_types::Phase;
 use interflow_types::{
-    Body, BodyFrame, BodyStream, BoxFuture, Direction, Error, ErrorKind, Flow, Headers, InjectedMessages, MessageKind,
-    MessageVerdict, RequestHead, ResponseHead, Result, StreamMessage, Timestamp,
+    Body, BodyFrame, BodyStream, BoxFuture, ByteStr, Direction, Error, ErrorKind, Flow, Headers, InjectedMessages,
+    MessageKind, MessageVerdict, Phase, RequestHead, ResponseHead, Result, StreamMessage, Timestamp,
 };
+use parking_lot::Mutex;
 
 use super::HostRules;
 use crate::actions::{ActionContext, RequestAccess};
@@ -25,17 +25,22 @@ pub(crate) const MAX_MESSAGE_SIZE: usize = 16 << 20;
 pub(crate) struct MessageRuleContext {
     bound: Arc<HostRules>,
     flow: Flow,
+    /// The tags of this copy, for the flow itself.
+    tags: Arc<Mutex<Vec<ByteStr>>>,
     request: Option<Arc<RequestHead>>,
     response: Option<ResponseHead>,
     direction: Direction,
 }
 
 impl MessageRuleContext {
-    pub fn new(bound: &HostRules, at: &ActionContext<'_>, direction: Direction) -> Option<Self> {
+    pub fn new(bound: &HostRules, at: &mut ActionContext<'_>, direction: Direction) -> Option<Self> {
         let bound = bound.by_host.rules_for(&at.flow.authority.host)?;
+        let tags = Arc::default();
+        at.state().event_tags.push(Arc::clone(&tags));
         Some(Self {
             bound,
             flow: crate::flow::view::copy_facts(at.flow),
+            tags,
             request: at.request().map(|r| Arc::new(r.clone())),
             response: at.response.as_deref().cloned(),
             direction,
@@ -55,7 +60,9 @@ impl MessageRuleContext {
             message: Some(&mut message),
             ..ActionContext::new(&bound.program, Phase::Message, &mut self.flow)
         };
-        match bound.run_to_end(&mut at).await.into() {
+        let verdict = bound.run_to_end(&mut at).await.into();
+        self.tags.lock().clone_from(&self.flow.tags);
+        match verdict {
             MessageVerdict::Continue => Ok(Some(message.payload)),
             MessageVerdict::Drop => Ok(None),
             MessageVerdict::Deny(e) => Err(e),

@@ -348,10 +348,7 @@ impl HostRules {
         }
         if holds {
             rule.matches.fetch_add(1, Relaxed);
-            // Later phases cannot tag the flow in time for its record.
-            if at.phase < Phase::Message {
-                at.flow.tag(ByteStr::from_static("rule-matched"));
-            }
+            at.flow.tag(ByteStr::from_static("rule-matched"));
             capture_groups(at, rule);
         }
         RuleMatch::from(holds)
@@ -503,7 +500,7 @@ fn phases_of_interest(program: &RuleProgram, lists: &[PhaseRuleList; PHASE_COUNT
             all = all.with(RequestHead);
         }
         if phase == Message {
-            all = all.with(RequestHead).with(RequestBody).with(ResponseBody);
+            all = all.with(RequestHead).with(RequestBody).with(ResponseBody).with(Done);
         }
         if phase == Done {
             all = all.with(RequestHead).with(ResponseHead);

@@ -38,10 +38,8 @@ pub(crate) fn judge<W: Default>(
     if !refuses && !is_complete {
         return (Tristate::Known(false), W::default());
     }
-    match others.iter().map(|head| evaluate(Some(head))).find(|(answer, _)| answer.holds() == refuses) {
-        Some((_, why)) => (Tristate::Known(refuses), why),
-        None => written,
-    }
+    let other = others.iter().map(|head| evaluate(Some(head))).find(|(answer, _)| answer.holds() == refuses);
+    other.map_or(written, |(_, why)| (Tristate::Known(refuses), why))
 }
 
 /// The rules that this request can match in any of its interpretations. Without the others, the index would hide a

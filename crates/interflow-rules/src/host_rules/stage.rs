@@ -151,7 +151,18 @@ impl Stage for HostRuleStage {
         }
     }
 
+    fn finish(&self, flow: &mut Flow) {
+        if self.bound.messages {
+            for tags in std::mem::take(&mut flow.extension_mut::<RuleState>().event_tags) {
+                tags.lock().drain(..).for_each(|tag| flow.tag(tag));
+            }
+        }
+    }
+
     fn done(&self, flow: &Flow) {
+        if self.bound.phase_rules(Phase::Done).entries.is_empty() {
+            return;
+        }
         // Nothing waits for these rules. Without a runtime, the process is ending.
         if let (MaybeFuture::Pending(rules), Ok(runtime)) =
             (self.bound.run_done(flow), tokio::runtime::Handle::try_current())

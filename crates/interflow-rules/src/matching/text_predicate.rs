@@ -41,10 +41,8 @@ impl TextPredicate {
     /// # Errors
     /// A regex that is malformed or too large.
     pub fn new(mode: MatchMode, pattern: TextTemplate, ignore_case: bool) -> Result<Self, String> {
-        match pattern.as_literal() {
-            Some(text) => Self::fixed(mode, text, ignore_case),
-            None => Ok(Self::Filled(mode, pattern, ignore_case)),
-        }
+        let Some(text) = pattern.as_literal() else { return Ok(Self::Filled(mode, pattern, ignore_case)) };
+        Self::fixed(mode, text, ignore_case)
     }
 
     /// A predicate with this pattern, compiled once.
@@ -342,10 +340,8 @@ fn user_agent_name(user_agent: &str) -> &str {
         ("python-requests", "Python"),
         ("Go-http-client", "Go"),
     ];
-    match KNOWN.iter().find(|(mark, _)| user_agent.contains(mark)) {
-        Some((_, name)) => name,
-        None => user_agent.split(['/', ' ']).next().unwrap_or_default(),
-    }
+    let known = KNOWN.iter().find(|(mark, _)| user_agent.contains(mark)).map(|(_, name)| *name);
+    known.or_else(|| user_agent.split(['/', ' ']).next()).unwrap_or_default()
 }
 
 #[cfg(test)]

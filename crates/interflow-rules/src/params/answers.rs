@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use interflow_types::StatusCode;
 use interflow_types::schema::JsonSchema;
+use interflow_types::{Method, StatusCode};
 use serde::{Deserialize, Deserializer, de};
 
 use super::value_types::{RegexParam, TemplatePairs};
@@ -164,6 +164,12 @@ const fn blocked_status() -> u16 {
 
 const fn redirect_status() -> u16 {
     302
+}
+
+/// `CONNECT` opens a tunnel, which no request can become.
+pub(crate) fn request_method(text: &str) -> Result<Method, String> {
+    let method = Method::from_bytes(text.as_bytes()).ok().filter(|_| text != "CONNECT");
+    method.ok_or_else(|| format!("`{text}` is not a method of a request: write one word, such as GET"))
 }
 
 /// Informational statuses (1xx) cannot end a request; statuses up to 999 are allowed for tests of clients.

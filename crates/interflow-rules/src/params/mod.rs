@@ -72,8 +72,8 @@ mod upstream;
 mod value_types;
 
 pub use annotate::{AppendFileParams, CaptureParams, CaptureSource, DelayParams, HoldParams, LogLevel, LogParams};
-pub(crate) use answers::final_status;
 pub use answers::{AnswerBody, AnswerParams, BlockParams, MapLocalParams, RedirectParams};
+pub(crate) use answers::{final_status, request_method};
 pub use bodies::{
     ByteOffsetParams, EditParams, InjectHtmlParams, InjectParams, InjectText, JsonTemplate, ThrottleParams,
 };

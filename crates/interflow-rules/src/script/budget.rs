@@ -65,10 +65,7 @@ impl ScriptBudget {
         if Instant::now() >= self.deadline {
             return Err(BudgetExceeded::Time(self.limits.time));
         }
-        if self.cancelled.load(Relaxed) {
-            return Err(BudgetExceeded::Cancelled);
-        }
-        Ok(())
+        if self.cancelled.load(Relaxed) { Err(BudgetExceeded::Cancelled) } else { Ok(()) }
     }
 
     /// Charges a function that processes this many bytes once: a step per 16 bytes.

@@ -80,7 +80,8 @@ function table.sort(t, less)
   end
 end
 
--- Header fields: by name the first value; all values with get_all; pairs goes over every field in its order.
+-- Header fields: by name the first value; all values with get_all; pairs goes over every field in its order. A field is its
+-- name in lower case, its value, and the name as the script wrote it.
 local LIST = {}
 local methods = {}
 
@@ -92,17 +93,17 @@ local function values(v)
 end
 
 local function change(h, name, new)
-  local old, list, put = rawget(h, LIST), {}, false
-  name = tostring(name):lower()
+  local old, list, put, written = rawget(h, LIST), {}, false, tostring(name)
+  name = written:lower()
   for i = 1, #old do
     if old[i][1] ~= name then
       list[#list + 1] = old[i]
     elseif not put then
       put = true
-      for j = 1, #new do list[#list + 1] = { name, new[j] } end
+      for j = 1, #new do list[#list + 1] = { name, new[j], written } end
     end
   end
-  if not put then for j = 1, #new do list[#list + 1] = { name, new[j] } end end
+  if not put then for j = 1, #new do list[#list + 1] = { name, new[j], written } end end
   rawset(h, LIST, list)
 end
 
@@ -115,7 +116,7 @@ end
 
 function methods.add(h, name, value)
   local list = rawget(h, LIST)
-  list[#list + 1] = { tostring(name):lower(), tostring(value) }
+  list[#list + 1] = { tostring(name):lower(), tostring(value), tostring(name) }
 end
 
 local meta = { __metatable = 'headers' }

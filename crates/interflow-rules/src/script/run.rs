@@ -215,14 +215,14 @@ fn as_string(value: &Value) -> Option<String> {
     as_bytes(value).map(|t| String::from_utf8_lossy(&t).into_owned())
 }
 
-/// The fields of a headers table, with names in lower case.
+/// The fields of a headers table, with names as the script wrote them.
 fn read_fields(inner: &Table, headers: Value) -> mlua::Result<HeaderPairs> {
     let list: Table = inner.get::<Function>("fields")?.call(headers)?;
     let mut all = HeaderPairs::new();
     for pair in list.sequence_values::<Table>() {
         let pair = pair?;
-        let (name, value): (Value, Value) = (pair.raw_get(1)?, pair.raw_get(2)?);
-        all.extend(as_string(&name).zip(as_bytes(&value)).map(|(n, v)| (n.to_ascii_lowercase(), v)));
+        let (name, value, written): (Value, Value, Value) = (pair.raw_get(1)?, pair.raw_get(2)?, pair.raw_get(3)?);
+        all.extend(as_string(&written).or_else(|| as_string(&name)).zip(as_bytes(&value)));
     }
     Ok(all)
 }
@@ -230,11 +230,11 @@ fn read_fields(inner: &Table, headers: Value) -> mlua::Result<HeaderPairs> {
 /// Each name whose values changed, with all its values; empty for a removed field.
 fn changed_fields(before: &[(String, Vec<u8>)], now: &HeaderPairs) -> Vec<(String, Vec<Vec<u8>>)> {
     let values = |list: &[(String, Vec<u8>)], name: &str| -> Vec<Vec<u8>> {
-        list.iter().filter(|(n, _)| n == name).map(|(_, v)| v.clone()).collect()
+        list.iter().filter(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| v.clone()).collect()
     };
     let mut names: Vec<&str> = Vec::new();
-    for (name, _) in before.iter().chain(now) {
-        if !names.contains(&name.as_str()) {
+    for (name, _) in now.iter().chain(before) {
+        if !names.iter().any(|n| n.eq_ignore_ascii_case(name)) {
             names.push(name);
         }
     }

@@ -265,6 +265,18 @@ fn script_errors_contain_the_line_number() {
 }
 
 #[test]
+fn names_of_fields_are_sent_as_the_script_wrote_them() {
+    let code = "local h = request.headers; h['x-a'] = '1'; h['X-A'] = {'2', '3'}; h:add('X-Bc', h['x-A'])";
+    let [method, url, path, base] = ["GET", "http://a.test/", "/", "http://a.test"].map(str::to_owned);
+    let request = RequestSnapshot { method, url, path, base, headers: vec![("x-a".to_owned(), b"0".to_vec())] };
+    let snapshot = ScriptSnapshot { request: Some(request), ..snapshot() };
+    let run = ScriptRun { compiled: Arc::new(compiled(code)), snapshot, store: Arc::default() };
+    let fields = run.run(&Arc::new(ScriptBudget::begin(LIMITS, Arc::default()))).unwrap().changes.fields;
+    let fields: Vec<_> = fields.iter().map(|(name, values)| (&**name, values.concat())).collect();
+    assert_eq!(fields, [("X-A", b"23".to_vec()), ("X-Bc", b"2".to_vec())]);
+}
+
+#[test]
 fn script_modules_match_published_results() {
     for (code, said) in [
         ("hash.sha256('abc')", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"),

@@ -130,10 +130,7 @@ impl DomainSessions {
     /// Clears a domain, or everything.
     pub fn clear(&self, domain: Option<&str>) {
         let mut domains = self.domains.lock();
-        match domain {
-            Some(domain) => drop(domains.remove(&domain.to_ascii_lowercase())),
-            None => domains.clear(),
-        }
+        if let Some(domain) = domain { drop(domains.remove(&domain.to_ascii_lowercase())) } else { domains.clear() }
     }
 }
 

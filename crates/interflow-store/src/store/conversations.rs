@@ -6,14 +6,13 @@ use interflow_files::{FileAccess, write_atomic};
 use interflow_types::FlowId;
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::conversation_notes;
 use super::conversation_rows::{
     CONVERSATION, EXCHANGE, USAGE_SUMS, calls, compress_text, conversation, decompress_text, exchange, flow_of, key_of,
     read_usage, time,
 };
-use super::rows;
 use super::sqlite_store::SqliteStore;
 use super::store_state::{FlowAnnotation, WriterCommand};
+use super::{conversation_notes, rows};
 use crate::conversations::{
     ConversationOptions, ConversationRow, ConversationStore, ConversationSummary, ConversationTotal,
     ConversationUpdate, ExchangeRow, MessageNodeRow, TotalsRange,

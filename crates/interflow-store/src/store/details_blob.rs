@@ -328,10 +328,8 @@ fn label(field: VarintReader<'_>) -> StaticLabel {
     // The values that nearly every row has are not allocated.
     const USUAL: [&str; 10] =
         ["HTTP/1.1", "HTTP/2", "HTTP/1.0", "TLSv1.3", "TLSv1.2", "client", "upstream", "config", "internal", ""];
-    match USUAL.iter().find(|u| u.as_bytes() == field.0) {
-        Some(u) => Cow::Borrowed(u),
-        None => Cow::Owned(field.text()),
-    }
+    let usual = USUAL.iter().find(|u| u.as_bytes() == field.0);
+    usual.map_or_else(|| Cow::Owned(field.text()), |u| Cow::Borrowed(*u))
 }
 
 /// The name of the client's process, without reading the rest of the blob; `None` if it is unknown.

@@ -13,8 +13,7 @@ use super::details_blob;
 use crate::error::{Result, StoreError};
 use crate::model::*;
 use crate::originals::*;
-use crate::store::segments::chunk_refs;
-use crate::store::segments::chunk_refs::{ChunkRef, SIDES};
+use crate::store::segments::chunk_refs::{self, ChunkRef, SIDES};
 use crate::stored_flow::{BODIES, StoredFlow};
 
 impl StoredFlow {
@@ -55,10 +54,7 @@ impl HostIds {
         if self.last.0 == *name && !name.is_empty() {
             return Ok(self.last.1);
         }
-        let number = match self.numbers.get(&*name) {
-            Some(n) => *n,
-            None => self.look_up(db, &name)?,
-        };
+        let number = if let Some(n) = self.numbers.get(&*name) { *n } else { self.look_up(db, &name)? };
         self.last.0.clear();
         self.last.0.push_str(&name);
         self.last.1 = number;
@@ -315,10 +311,7 @@ pub(crate) fn get(db: &Connection, id: FlowId) -> Result<StoredFlow> {
     let get = |condition: &str| {
         let mut statement = db.prepare_cached(&format!("SELECT {COLUMNS} FROM {SOURCES} WHERE {condition}"))?;
         let mut rows = statement.query([id.to_u128().to_be_bytes()])?;
-        match rows.next()? {
-            Some(r) => read(r),
-            None => Err(StoreError::NotFound(id)),
-        }
+        if let Some(r) = rows.next()? { read(r) } else { Err(StoreError::NotFound(id)) }
     };
     match get("f.id = ?") {
         Err(e) if e.is_damage() => get("f.seq = (SELECT seq FROM flows NOT INDEXED WHERE id = ?)"),
@@ -328,20 +321,13 @@ pub(crate) fn get(db: &Connection, id: FlowId) -> Result<StoredFlow> {
 
 /// A host as stored in `hosts`: IPv6 addresses without brackets.
 pub fn host(name: &str) -> Option<Host> {
-    match name.parse() {
-        Ok(ip) => Some(Host::Ip(ip)),
-        Err(_) => Host::parse(name).ok(),
-    }
+    if let Ok(ip) = name.parse() { Some(Host::Ip(ip)) } else { Host::parse(name).ok() }
 }
 
 pub fn version(text: String) -> StaticLabel {
     // The usual versions need no allocation.
-    for usual in ["HTTP/1.1", "HTTP/2", "HTTP/1.0"] {
-        if text == usual {
-            return Cow::Borrowed(usual);
-        }
-    }
-    Cow::Owned(text)
+    let usual = ["HTTP/1.1", "HTTP/2", "HTTP/1.0"].into_iter().find(|usual| text == *usual);
+    usual.map_or(Cow::Owned(text), Cow::Borrowed)
 }
 
 pub const fn state_of(number: i64) -> FlowState {

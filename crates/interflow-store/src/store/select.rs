@@ -192,10 +192,7 @@ fn for_each_indexed(
                 after = row.get(1).ok();
                 continue;
             };
-            let selected = match &residual {
-                None => true,
-                Some(query) => matches(db, dir, &stored, query),
-            };
+            let selected = if let Some(query) = &residual { matches(db, dir, &stored, query) } else { true };
             if skipped {
                 after = row.get(1).ok();
             }

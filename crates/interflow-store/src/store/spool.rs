@@ -18,13 +18,11 @@ use super::sqlite_store::SqliteStore;
 use super::store_state::WriterCommand;
 use crate::error::Result;
 use crate::model::{FlowRecord, FlowState, MessageRecord, signed};
-use crate::store::details_blob;
 use crate::store::segments::batch_chunks::BatchChunks;
 use crate::store::segments::body::{ChunkReader, SegmentFiles, StoredBodyParts};
-use crate::store::segments::chunk_refs;
 use crate::store::segments::chunk_refs::{ChunkRef, SIDES};
-use crate::store::segments::messages;
-use crate::store::segments_dir;
+use crate::store::segments::{chunk_refs, messages};
+use crate::store::{details_blob, segments_dir};
 use crate::stored_flow::Watch;
 
 /// Bytes that a flow takes beside its bodies, for the bound of the spool.
@@ -88,10 +86,8 @@ impl<'r> SpooledRow<'r> {
     fn read(db: &Connection, r: &'r Row<'_>) -> Result<Self> {
         let blob = |i: usize| r.get_ref(i)?.as_blob_or_null().map_err(rusqlite::Error::from);
         let mut detail = blob(18)?.unwrap_or_default().to_vec();
-        let mut duration: Option<i64> = r.get(19)?;
         if r.get::<_, i64>(2)? == FlowState::Cut as i64 {
             let cut = rows::read(r)?;
-            duration = cut.row.duration().map(|d| d as i64);
             // What a running flow saved is still in its place if the process was killed.
             let sides: [_; SIDES] = std::array::from_fn(|side| StoredBodyParts::for_side(db, &cut, side));
             let mut ends: [Bytes; SIDES] = Default::default();
@@ -106,7 +102,7 @@ impl<'r> SpooledRow<'r> {
             state: r.get(2)?,
             kind: r.get(3)?,
             started: r.get(4)?,
-            duration,
+            duration: r.get(19)?,
             transport: r.get(5)?,
             scheme: r.get(6)?,
             host: text(r, 7)?.unwrap_or_default(),
@@ -332,9 +328,6 @@ impl SqliteStore {
     /// Sends flows of other replicas to the subscribers; `None` says that some were left out.
     pub fn publish(&self, rows: Option<&[FlowRecord]>) {
         let Ok(shared) = self.shared() else { return };
-        match rows {
-            Some(rows) => shared.feeds.publish(rows),
-            None => shared.feeds.publish_gap(),
-        }
+        if let Some(rows) = rows { shared.feeds.publish(rows) } else { shared.feeds.publish_gap() }
     }
 }

@@ -23,15 +23,13 @@ use crate::model::{FlowRecord, MessageRecord};
 use crate::overview::{Overview, OverviewOptions};
 use crate::recorder::StoreRecorder;
 use crate::store::segments::body::{BodyReader, ChunkReader, SegmentFiles, StoredBodyParts};
-use crate::store::segments::chunk_refs;
 use crate::store::segments::chunk_refs::body_index;
-use crate::store::segments::{messages, segment};
+use crate::store::segments::{chunk_refs, messages, segment};
 use crate::store::upkeep::age_clock::AgeClock;
 use crate::store::upkeep::damage::DamagedRows;
 use crate::store::upkeep::disk_reserve::DiskReserve;
-use crate::store::upkeep::recover;
 use crate::store::upkeep::recover::StoreRecovery;
-use crate::store::upkeep::verify;
+use crate::store::upkeep::{recover, verify};
 use crate::store::{
     CheckReport, FlowFilterFn, FlowStore, RecordingState, StoreStats, Subscription, loading, overview, rows, schema,
     search, segments_dir, startup,

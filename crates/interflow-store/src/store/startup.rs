@@ -9,9 +9,8 @@ use crate::config::RecordConfig;
 use crate::error::{Result, StoreError};
 use crate::store::recording::writer::{RETRY, StoreWriter};
 use crate::store::upkeep::disk_reserve::DiskReserve;
-use crate::store::upkeep::quarantine;
-use crate::store::upkeep::recover;
 use crate::store::upkeep::recover::StoreRecovery;
+use crate::store::upkeep::{quarantine, recover};
 use crate::store::{schema, segments_dir};
 
 /// The initial state of the writer thread.

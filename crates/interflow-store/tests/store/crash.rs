@@ -79,6 +79,34 @@ fn kill_9_under_load_loses_at_most_the_last_batch() {
 }
 
 #[test]
+fn a_flow_that_was_cut_off_took_as_long_as_a_query_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = |dir: &Path| SqliteStore::open(dir, &RecordConfig::default()).unwrap();
+    let store = open(dir.path());
+    let mut running = flow("a.test");
+    std::thread::sleep(Duration::from_millis(20));
+    running.timings.first_byte = Some(10);
+    let mut capture = store.recorder().unwrap().begin(&running, Some(&request(&running, "GET", "/"))).unwrap();
+    capture.response(&running, &response(200));
+    let dropped = flow("b.test");
+    std::thread::sleep(Duration::from_millis(20));
+    drop(store.recorder().unwrap().begin(&dropped, Some(&request(&dropped, "GET", "/"))).unwrap());
+    store.flush().unwrap();
+    let killed = shipping::killed_copy(dir.path());
+    drop(store);
+    for dir in [dir.path(), killed.path()] {
+        let store = open(dir);
+        for id in [running.id, dropped.id] {
+            let took = store.get(id).unwrap().duration().unwrap();
+            assert!(took >= 20_000, "{took}");
+            let same = interflow_query::Query::parse(&format!("id:{id} is:cut dur:{took}us")).unwrap();
+            assert_eq!(store.count(&same).unwrap(), 1, "{took}");
+        }
+    }
+    drop(capture);
+}
+
+#[test]
 fn a_full_disk_suspends_recording_until_space_is_available() {
     let dir = tempfile::tempdir().unwrap();
     // A file size limit simulates the full disk: writes beyond it fail, and the limit can be lifted.

@@ -52,7 +52,7 @@ fn assert_rows(database: &PostgresDatabase, flows: usize, bodies: usize, message
 }
 
 /// Copies the files of a spool, as they are when its process is killed.
-fn killed_copy(dir: &Path) -> tempfile::TempDir {
+pub fn killed_copy(dir: &Path) -> tempfile::TempDir {
     fn copy(from: &Path, to: &Path) {
         std::fs::create_dir_all(to).unwrap();
         for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {

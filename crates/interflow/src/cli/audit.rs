@@ -11,9 +11,8 @@ use interflow_types::units::pluralize;
 use serde_json::json;
 
 use super::output::{FormatArgs, TableFormat, TextFormat, format_rows, print_json};
-use crate::fleet;
 use crate::instance::config::InterflowConfig;
-use crate::{CliError, Result};
+use crate::{CliError, Result, fleet};
 
 /// The commands on audit logs.
 #[derive(Debug, Subcommand)]

@@ -85,7 +85,7 @@ pub fn run(args: &DemoArgs, data_dir: Option<&Path>) -> Result<()> {
     log::start(&config.log)?;
     let done = runtime.block_on(run_demo(args, config, (file, stamps), &home));
     drop(demo_dir);
-    done
+    done.map_err(|e| crate::cli::instance::status::name_other(e, &home))
 }
 
 async fn run_demo(

@@ -46,10 +46,8 @@ fn table(routes: &Value) -> String {
 }
 
 fn state(deployment: &Value) -> String {
-    match deployment["cooling_down_for"].as_u64() {
-        Some(seconds) => format!("cooling down, {seconds} s"),
-        None => member(deployment, "state"),
-    }
+    let cooling = deployment["cooling_down_for"].as_u64().map(|seconds| format!("cooling down, {seconds} s"));
+    cooling.unwrap_or_else(|| member(deployment, "state"))
 }
 
 /// When the deployment is used.

@@ -11,9 +11,8 @@ use interflow_store::StoreError;
 use serde_json::Value;
 
 use crate::components::record_store::RecordStore;
-use crate::fleet;
 use crate::instance::config::InterflowConfig;
-use crate::{CliError, Result};
+use crate::{CliError, Result, fleet};
 
 /// Runs operations.
 pub trait Operations {

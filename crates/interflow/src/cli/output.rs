@@ -45,7 +45,7 @@ fn print_text(text: &str) -> Result<()> {
 pub trait OutputFormat: ValueEnum + Copy + PartialEq + Send + Sync + 'static {
     const JSON: Self;
     /// The name of the default format.
-    const DEFAULT: &'static str;
+    const DEFAULT: &'static str = "table";
     /// Whether each line of its text is a row, which is cut at the width of the terminal.
     const HAS_ROWS: bool = false;
 }
@@ -88,7 +88,6 @@ pub enum TableFormat {
 
 impl OutputFormat for TableFormat {
     const JSON: Self = Self::Json;
-    const DEFAULT: &'static str = "table";
     const HAS_ROWS: bool = true;
 }
 
@@ -119,7 +118,6 @@ pub enum ListFormat {
 
 impl OutputFormat for ListFormat {
     const JSON: Self = Self::Json;
-    const DEFAULT: &'static str = "table";
 }
 
 /// Accepts the names of these values, and offers them to shells and in the help text.

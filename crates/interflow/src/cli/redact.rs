@@ -27,10 +27,7 @@ pub struct RedactArgs {
 
 /// Reads a file or stdin and prints the redacted text, or the findings.
 pub fn run(args: &RedactArgs) -> Result<()> {
-    let redactor = match &args.policy {
-        Some(path) => Redactor::new(policy(path)?),
-        None => Redactor::default(),
-    };
+    let redactor = if let Some(path) = &args.policy { Redactor::new(policy(path)?) } else { Redactor::default() };
     let document = read(args.file.as_deref())?;
     let mut session = RedactionSession::one_way();
     let (format, redaction) = redactor

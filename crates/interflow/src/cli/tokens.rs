@@ -11,9 +11,8 @@ use serde_json::{Value, json};
 
 use super::output::{FormatArgs, TableFormat, TextFormat, format_rows, member, print, print_json};
 use crate::cli::operations::{OperationId, Operations, operations};
-use crate::fleet;
 use crate::instance::config::InterflowConfig;
-use crate::{CliError, Result};
+use crate::{CliError, Result, fleet};
 
 #[derive(Debug, Subcommand)]
 pub enum TokensCommand {

@@ -19,8 +19,7 @@ mod rules;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use interflow_admin::metrics::MetricsSource;
-use interflow_admin::metrics::table;
+use interflow_admin::metrics::{MetricsSource, table};
 use interflow_conversations::conversations::indexer::IndexerHandle;
 use interflow_host::data_dir::DataDir;
 use interflow_limits::{AlertSender, LimiterDeps, SpendLedger, UsageLimiter};
@@ -36,10 +35,9 @@ use interflow_proxy::{LocalClient, ProxyServer};
 use interflow_store::shared_state::GrantStore;
 use interflow_types::{GatewayMount, Stage};
 
-use crate::Result;
-use crate::fleet;
 use crate::instance::config::InterflowConfig;
 use crate::instance::watched_files::FileStamps;
+use crate::{Result, fleet};
 
 use approvals::ApprovalsComponent;
 #[cfg(feature = "fleet")]

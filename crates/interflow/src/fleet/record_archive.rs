@@ -8,8 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use interflow_admin::ArchiveProgressFn;
-use interflow_admin::metrics::MetricsSource;
-use interflow_admin::metrics::table;
+use interflow_admin::metrics::{MetricsSource, table};
 use interflow_archive::ArchiveProgress;
 use interflow_fleet::hourly::{
     ArchiveCursor, ArchiveError, ArchiveOptions, ArchiveUntil, ArchivedFlows, ArchivedRecord, HourlyArchive,

@@ -14,7 +14,7 @@ pub const OWN: &[Variable] = &[
     ("INTERFLOW_ADMIN", "the address of the admin port, for the web UI's development server"),
 ];
 
-/// Whether the variable is one of [`OWN`].
+/// Whether the variable is one of [`OWN`], or of the installer `install.sh`.
 pub fn is_own(name: &str) -> bool {
-    OWN.iter().any(|(own, _)| *own == name)
+    OWN.iter().any(|(own, _)| *own == name) || ["INTERFLOW_PREFIX", "INTERFLOW_BASE_URL"].contains(&name)
 }

@@ -2,9 +2,8 @@
 
 use interflow_types::data_file;
 use std::any::Any;
-use std::sync::Arc;
-use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use interflow_admin::metrics::table;

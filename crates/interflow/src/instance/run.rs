@@ -130,10 +130,7 @@ pub async fn start_with(config: &InterflowConfig, home: &DataDir, options: Start
     let ca = Arc::new(CertificateAuthority::open_with(&home.ca(), &leaves).map_err(|e| e.to_string())?);
     let store = open_store(config, home, store)?;
     let store_closer = StoreCloser(store.clone());
-    let archiver = match &store {
-        Some(store) => RecordArchiver::start(config, home, store).await?,
-        None => None,
-    };
+    let archiver = if let Some(store) = &store { RecordArchiver::start(config, home, store).await? } else { None };
     let recorder = store.as_ref().and_then(|s| s.recorder()).map(|r| Arc::new(r) as Arc<dyn Recorder>);
     // Bound before the proxy starts, which must refuse proxied connections to it.
     let admin = config.admin.listen.map(|addr| bind_admin(&sockets, addr)).transpose()?;

@@ -14,10 +14,9 @@ use interflow_proxy::config::InterceptConfig;
 use interflow_types::secret_names::mask_urls;
 
 use crate::components::{ComponentDeps, ComponentSet};
-use crate::fleet;
 use crate::instance::config::InterflowConfig;
 use crate::instance::log;
-use crate::{CliError, Result};
+use crate::{CliError, Result, fleet};
 
 /// A mistake that is found after parsing, with the key that it is about.
 pub struct ConfigMistake {

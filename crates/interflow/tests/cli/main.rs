@@ -125,7 +125,8 @@ fn status_shows_a_running_instance() {
     let running = Running::start(home.path(), "", &[]);
     let text = ok(home.path(), &["status"]);
     assert!(text.starts_with("state      running (version "), "{text}");
-    for word in [running.info["proxy"][0].as_str().unwrap(), "flows      0", "0 for approval, 0 held", "CA  "] {
+    let proxy = running.info["proxy"][0].as_str().unwrap();
+    for word in [proxy, "flows      0 (", " on disk)", "0 for approval, 0 held", "CA  "] {
         assert!(text.contains(word), "{word}: {text}");
     }
     let status: Value = serde_json::from_str(&ok(home.path(), &["status", "--json"])).unwrap();

@@ -69,7 +69,9 @@ async fn websocket_messages_are_edited_dropped_injected_answered_and_tagged() {
     assert!(!matches!(socket.next().await, Some(Ok(Frame::Text(_)))), "a rule ended it");
     until("the flow", async || recorded(&home, "is:websocket").is_some()).await;
     let flow = recorded(&home, "is:websocket").unwrap();
-    assert!(flow["tags"].as_array().unwrap().contains(&"censored".into()), "{}", flow["tags"]);
+    for tag in ["censored", "rule-matched", "edited"] {
+        assert!(flow["tags"].as_array().unwrap().contains(&tag.into()), "{}", flow["tags"]);
+    }
     let shown = home.run(&["flows", "show", "last"]).out;
     for part in ["a ***", "and more", "told ask this"] {
         assert!(shown.contains(part), "{part}: {shown}");

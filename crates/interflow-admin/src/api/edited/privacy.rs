@@ -8,10 +8,9 @@ use interflow_llm_gateway::redaction::RedactionCounts;
 use interflow_query::{CompareOp, Expr, Key, Query, TermTest, TimePoint, TimeTest};
 use interflow_redact::{PlaceholderVault, Policy, RedactionSession, Redactor, Replacement, VaultKey};
 use interflow_store::{ListOptions, StoreError};
-use interflow_types::Timestamp;
-use interflow_types::config_sections;
 use interflow_types::schema::JsonSchema;
 use interflow_types::units::HumanDuration;
+use interflow_types::{Timestamp, config_sections};
 use serde::{Deserialize, Serialize};
 
 use crate::api::blocking::run_query;

@@ -25,10 +25,9 @@ use interflow_query::Query;
 use interflow_store::{
     FlowAnnotation, FlowRecord, FlowState, FlowStore, FlowSummary, ListOptions, ListOrder, MessageRecord,
 };
-use interflow_types::config_sections;
 use interflow_types::schema::JsonSchema;
 use interflow_types::units::HumanDuration;
-use interflow_types::{FlowId, MessageKind, Timestamp};
+use interflow_types::{FlowId, MessageKind, Timestamp, config_sections};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -420,10 +419,7 @@ fn truncate_payload(payload: &mut Bytes, most: usize) {
     if payload.len() <= most {
         return;
     }
-    let at = match std::str::from_utf8(payload) {
-        Ok(text) => text.floor_char_boundary(most),
-        Err(_) => most,
-    };
+    let at = if let Ok(text) = std::str::from_utf8(payload) { text.floor_char_boundary(most) } else { most };
     // The copy releases the rest.
     *payload = Bytes::copy_from_slice(&payload[..at]);
 }

@@ -2,8 +2,7 @@
 
 use axum::Json;
 use interflow_store::{MAX_BUCKETS, Overview, OverviewOptions};
-use interflow_types::Timestamp;
-use interflow_types::config_sections;
+use interflow_types::{Timestamp, config_sections};
 
 use crate::api::blocking::run_query;
 use crate::api::input::{StrictQuery, query};

@@ -59,7 +59,7 @@ pub(crate) struct ReplayInput {
 pub(crate) struct ReplayResult {
     id: String,
     parent: String,
-    /// Fields that were masked when recorded and therefore not sent.
+    /// Fields that were masked when recorded and therefore not sent, and `?NAME` for parameters that were sent masked.
     omitted: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     response: Option<ReplayedResponse>,
@@ -95,7 +95,9 @@ pub async fn replay(
 ) -> Result<Json<ReplayResult>> {
     let body = replay.body.map(ReplayBody::bytes).transpose()?;
     let edits = RequestEdits::parse(replay.method.as_deref(), replay.url.as_deref(), &replay.headers, body)?;
-    let (request, omitted) = run_query(&state, move |store, _| prepare(store, id, &edits)).await?;
+    let is_new_url = edits.url.is_some();
+    let (request, mut omitted) = run_query(&state, move |store, _| prepare(store, id, &edits)).await?;
+    omitted.retain(|name| !is_new_url || !name.starts_with('?'));
     let (new, (response, error)) = send(&state, request, Some(id)).await;
     Ok(Json(ReplayResult { id: new.to_string(), parent: id.to_string(), omitted, response, error }))
 }

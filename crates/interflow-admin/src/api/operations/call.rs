@@ -93,10 +93,7 @@ impl OperationCall {
         caller.require(operation.access.needed)?;
         let response = operation.handler.run(context.clone(), request).await?;
         let json = to_bytes(response.into_body(), usize::MAX).await.map_err(|e| internal(&e))?;
-        if json.is_empty() {
-            return Ok(Value::Null);
-        }
-        serde_json::from_slice(&json).map_err(|e| internal(&e))
+        if json.is_empty() { Ok(Value::Null) } else { serde_json::from_slice(&json).map_err(|e| internal(&e)) }
     }
 }
 

@@ -11,9 +11,8 @@ use crate::api::flows::{
     self, body, certificates, compose, composed_call, composed_socket, events, overview, query_assist, replay,
     transfer, values as flow_values,
 };
-use crate::api::operations::Operation;
 use crate::api::operations::handler::erase;
-use crate::api::operations::openapi_document;
+use crate::api::operations::{Operation, openapi_document};
 #[cfg(feature = "media")]
 use crate::api::system::media;
 use crate::api::system::{audit, instance, llm, mcp_accounts, me, setup, tokens};

@@ -54,10 +54,7 @@ pub async fn list(
     if watch.after == Some(sum((own, others))) {
         let patience = watch.wait.map_or(Duration::ZERO, |w| w.0).min(MAX_WAIT);
         let elsewhere = async {
-            match fleet {
-                Some(fleet) => fleet.changed_since(others).await,
-                None => std::future::pending().await,
-            }
+            if let Some(fleet) = fleet { fleet.changed_since(others).await } else { std::future::pending().await }
         };
         let _ = tokio::time::timeout(patience, async {
             tokio::select! { () = queue.changed_since(own) => {}, () = elsewhere => {} }

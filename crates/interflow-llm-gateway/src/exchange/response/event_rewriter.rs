@@ -38,6 +38,11 @@ pub(crate) trait TextRewriter: Send {
         true
     }
 
+    /// Rewrites a text outside of JSON, where nothing is escaped; `None` if it is unchanged.
+    fn rewrite_plain(&mut self, _text: &str) -> Result<Option<String>, StreamAbort> {
+        Ok(None)
+    }
+
     /// Something passes that could not be read.
     fn skipped(&mut self) {}
 
@@ -53,7 +58,7 @@ pub(crate) trait TextRewriter: Send {
 /// Rewrites the texts of the events of a stream.
 pub(crate) struct EventRewriter<P> {
     framing: StreamFraming,
-    rewriter: P,
+    pub rewriter: P,
     open: HashMap<u64, OpenText>,
     texts: usize,
     /// Whether the provider's error has passed, which ends the stream.

@@ -12,6 +12,7 @@ use super::unread::CITATIONS;
 use super::{ChatEvent, DECLINED, StopReason, WireFormat, failure_message};
 use crate::event_stream::StreamEvent;
 use crate::message::{ContentBlock, ModelReply, StreamedCalls, error_block};
+use crate::text_delta::text_of;
 use crate::{ResponseSummary, usage};
 
 /// Reads one reply. After an error or the end of the reply nothing more is read.
@@ -87,6 +88,12 @@ impl EventTranslator {
                 None => self.fail("response_cut", "the upstream's stream ended before its reply did"),
             };
         }
+        let is_plain = matches!(self.format, WireFormat::Anthropic | WireFormat::OpenAiChat | WireFormat::Mistral)
+            && self.started
+            && !Cited::is_possible(&event.data);
+        if let Some(text) = is_plain.then(|| text_of(&event.data)).flatten() {
+            return self.text(Some(&text));
+        }
         let Ok(mut data) = interflow_codec::json::parse::<Value>(&event.data) else {
             // A keep-alive that is not JSON is not an event of the API.
             if !is_rest && event.data.trim_ascii_start().starts_with(b"{") {
@@ -98,10 +105,13 @@ impl EventTranslator {
         if let Some(ContentBlock::Error { kind, message }) = self.error_in(name, &data) {
             return self.fail(&kind, &message);
         }
-        let report = usage::summary_from_value(&data);
-        self.reported.merge(&report);
-        if report.usage.is_some() {
-            self.out.extend(self.reported.usage.map(ChatEvent::Usage));
+        // The first event names the model and the level of service.
+        if self.reported.model.is_none() || usage::may_hold_usage(&event.data) {
+            let report = usage::summary_from_value(&data);
+            self.reported.merge(&report);
+            if report.usage.is_some() {
+                self.out.extend(self.reported.usage.map(ChatEvent::Usage));
+            }
         }
         let before = self.cited.pages.len();
         if Cited::is_possible(&event.data) {
@@ -190,11 +200,10 @@ impl EventTranslator {
 
     /// The reply stops for this reason. Some servers have an empty one until it does.
     fn stop(&mut self, name: &str) {
-        if let Some(message) = failure_message(name) {
-            return self.fail(name, message);
-        }
-        if !name.is_empty() {
-            self.stopped = Some(StopReason::from_name(name));
+        match failure_message(name) {
+            _ if name.is_empty() => {}
+            Some(message) => self.fail(name, message),
+            None => self.stopped = Some(StopReason::from_name(name)),
         }
     }
 

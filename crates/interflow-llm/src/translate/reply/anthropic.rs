@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::spelling::Spelling;
+use super::spelling::{DELTA, Spelling};
 use super::{ReplyHead, call_id, completed_id, reply_id};
 use crate::event_stream::StreamFraming;
 use crate::message::{ContentBlock, ModelReply, REDACTED};
@@ -45,11 +45,11 @@ impl AnthropicWriter {
                 if self.open != Open::Text {
                     self.open_block(Open::Text, json!({ "type": "text", "text": "" }), out);
                 }
-                self.delta(json!({ "type": "text_delta", "text": text }), out);
+                self.delta(&[("type", "text_delta"), ("text", &text)], out);
             }
             ChatEvent::Thinking(text) => {
                 self.open_thinking(out);
-                self.delta(json!({ "type": "thinking_delta", "thinking": text }), out);
+                self.delta(&[("type", "thinking_delta"), ("thinking", &text)], out);
             }
             ChatEvent::Signature(data) if data.starts_with(REDACTED) => {
                 let data = data.trim_start_matches(REDACTED);
@@ -58,7 +58,7 @@ impl AnthropicWriter {
             }
             ChatEvent::Signature(signature) => {
                 self.open_thinking(out);
-                self.delta(json!({ "type": "signature_delta", "signature": signature }), out);
+                self.delta(&[("type", "signature_delta"), ("signature", &signature)], out);
                 self.open = Open::Thinking { signed: true };
             }
             ChatEvent::ToolStart { index, id, name } => {
@@ -68,12 +68,13 @@ impl AnthropicWriter {
             }
             ChatEvent::ToolInput { index, json } => {
                 if let Some((_, block)) = self.calls.iter().rev().find(|(i, _)| *i == index) {
-                    let delta = json!({ "type": "input_json_delta", "partial_json": json });
-                    self.spelling.event(&json!({ "type": "content_block_delta", "index": block, "delta": delta }), out);
+                    self.spelling.delta(*block, &[("type", "input_json_delta"), ("partial_json", &json)], out);
                 }
             }
             ChatEvent::Citation(page) if self.open == Open::Text => {
-                self.delta(json!({ "type": "citations_delta", "citation": page.location(self.head.upstream) }), out);
+                let (index, page) = (self.blocks.saturating_sub(1), page.location(self.head.upstream));
+                let delta = json!({ "type": "citations_delta", "citation": page });
+                self.spelling.event(&json!({ "type": DELTA, "index": index, "delta": delta }), out);
             }
             ChatEvent::BlockEnd if self.open == Open::Text => self.close(out),
             ChatEvent::Stop(reason) => self.stop = Some(reason),
@@ -143,16 +144,16 @@ impl AnthropicWriter {
 
     fn close(&mut self, out: &mut Vec<u8>) {
         if self.open == (Open::Thinking { signed: false }) {
-            self.delta(json!({ "type": "signature_delta", "signature": unsigned(self.head.upstream) }), out);
+            let signature = unsigned(self.head.upstream);
+            self.delta(&[("type", "signature_delta"), ("signature", &signature)], out);
         }
         if std::mem::replace(&mut self.open, Open::None) != Open::None {
             self.spelling.event(&json!({ "type": "content_block_stop", "index": self.blocks.saturating_sub(1) }), out);
         }
     }
 
-    fn delta(&mut self, delta: Value, out: &mut Vec<u8>) {
-        let index = self.blocks.saturating_sub(1);
-        self.spelling.event(&json!({ "type": "content_block_delta", "index": index, "delta": delta }), out);
+    fn delta(&mut self, delta: &[(&'static str, &str)], out: &mut Vec<u8>) {
+        self.spelling.delta(self.blocks.saturating_sub(1), delta, out);
     }
 }
 

@@ -1,11 +1,34 @@
 //! Replies of OpenAI's Chat Completions.
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{ReplyHead, arguments_text, call_id, completed_id, custom_input, input_details, reply_id};
+use super::{
+    Members, ReplyHead, arguments_text, call_id, completed_id, custom_input, input_details, reply_id, sse_event,
+};
 use crate::message::{ContentBlock, ModelReply};
 use crate::translate::{ChatEvent, Citation, StopReason, WireFormat};
 use interflow_types::CallUsage;
+
+/// A chunk of a stream. It is written without a tree, since a reply has one for every token.
+#[derive(Serialize)]
+struct Chunk<'a, D> {
+    id: &'a str,
+    object: &'static str,
+    created: u64,
+    model: &'a str,
+    choices: &'a [Choice<'a, D>],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usage: Option<Value>,
+}
+
+#[derive(Serialize)]
+struct Choice<'a, D> {
+    index: u64,
+    delta: D,
+    logprobs: (),
+    finish_reason: Option<&'a str>,
+}
 
 /// Writes the chunks of a stream.
 #[derive(Debug)]
@@ -38,14 +61,14 @@ impl ChatWriter {
             }
             ChatEvent::Text(text) => {
                 self.length += text.chars().count();
-                self.chunk(json!({ "content": text }), None, out);
+                self.chunk(Members(&[("content", &text)]), None, out);
             }
             ChatEvent::Citation(page) => {
                 self.chunk(json!({ "annotations": [annotation(&page, self.length)] }), None, out);
             }
-            ChatEvent::Refusal(text) => self.chunk(json!({ "refusal": text }), None, out),
+            ChatEvent::Refusal(text) => self.chunk(Members(&[("refusal", &text)]), None, out),
             // Not a member of OpenAI's, but what clients of servers with its API read.
-            ChatEvent::Thinking(text) => self.chunk(json!({ "reasoning_content": text }), None, out),
+            ChatEvent::Thinking(text) => self.chunk(Members(&[("reasoning_content", &text)]), None, out),
             ChatEvent::ToolStart { index, id, name } => {
                 let at = self.calls.len();
                 let id = completed_id(id, || call_id(&self.head.id, at));
@@ -82,10 +105,7 @@ impl ChatWriter {
         let reason = finish_reason(self.stop.as_ref().unwrap_or(&StopReason::EndTurn));
         self.chunk(json!({}), Some(reason), out);
         if self.head.stream_usage {
-            let mut last = self.envelope();
-            last["choices"] = json!([]);
-            last["usage"] = usage_of(usage);
-            out.extend_from_slice(format!("data: {last}\n\n").as_bytes());
+            self.write_chunk::<()>(&[], Some(usage_of(usage)), out);
         }
         out.extend_from_slice(b"data: [DONE]\n\n");
     }
@@ -96,23 +116,15 @@ impl ChatWriter {
         }
     }
 
-    fn chunk(&mut self, delta: Value, finish_reason: Option<&str>, out: &mut Vec<u8>) {
+    fn chunk(&mut self, delta: impl Serialize, finish_reason: Option<&str>, out: &mut Vec<u8>) {
         self.start(out);
-        let mut chunk = self.envelope();
-        chunk["choices"] = json!([{ "index": 0, "delta": delta, "logprobs": null, "finish_reason": finish_reason }]);
-        if self.head.stream_usage {
-            chunk["usage"] = Value::Null;
-        }
-        out.extend_from_slice(format!("data: {chunk}\n\n").as_bytes());
+        let choice = Choice { index: 0, delta, logprobs: (), finish_reason };
+        self.write_chunk(&[choice], self.head.stream_usage.then_some(Value::Null), out);
     }
 
-    fn envelope(&self) -> Value {
-        json!({
-            "id": self.id,
-            "object": "chat.completion.chunk",
-            "created": self.head.created.secs(),
-            "model": self.model,
-        })
+    fn write_chunk<D: Serialize>(&self, choices: &[Choice<'_, D>], usage: Option<Value>, out: &mut Vec<u8>) {
+        let (created, object) = (self.head.created.secs(), "chat.completion.chunk");
+        sse_event("", &Chunk { id: &self.id, object, created, model: &self.model, choices, usage }, out);
     }
 }
 

@@ -7,6 +7,7 @@ mod spelling;
 
 pub(super) use spelling::part;
 
+use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use super::call_signature::completed_id;
@@ -141,6 +142,26 @@ impl ReplyWriter {
             };
             out.extend_from_slice(error.event(self.client, sequence).as_bytes());
         }
+    }
+}
+
+/// Appends a server-sent event of this name, if it has one.
+fn sse_event(name: &str, data: &impl Serialize, out: &mut Vec<u8>) {
+    if !name.is_empty() {
+        out.extend_from_slice([b"event: ", name.as_bytes(), b"\n"].concat().as_slice());
+    }
+    out.extend_from_slice(b"data: ");
+    // It has no maps with keys of other types, and memory does not fail.
+    let _ = serde_json::to_writer(&mut *out, data);
+    out.extend_from_slice(b"\n\n");
+}
+
+/// An object whose members are texts, in their order.
+struct Members<'a>(&'a [(&'static str, &'a str)]);
+
+impl Serialize for Members<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().copied())
     }
 }
 

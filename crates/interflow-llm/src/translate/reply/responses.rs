@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde_json::{Value, json};
 
-use super::{ReplyHead, arguments_text, call_id, completed_id, custom_input, input_details, reply_id};
+use super::{ReplyHead, arguments_text, call_id, completed_id, custom_input, input_details, reply_id, sse_event};
 use crate::message::{Carried, ContentBlock, ModelReply};
 use crate::translate::foreign_reasoning::{ANTHROPIC_MARK, unsigned};
 use crate::translate::{ChatEvent, Citation, StopReason, WireFormat};
@@ -242,7 +242,7 @@ impl ResponsesWriter {
         data["type"] = kind.into();
         data["sequence_number"] = self.sequence.into();
         self.sequence += 1;
-        out.extend_from_slice(format!("event: {kind}\ndata: {data}\n\n").as_bytes());
+        sse_event(kind, &data, out);
     }
 }
 

@@ -7,7 +7,7 @@ use interflow_codec::aws_event_stream::{self, HeaderValue};
 use interflow_types::{ByteStr, CallUsage, Timestamp};
 use serde_json::{Map, Value, json};
 
-use super::ReplyHead;
+use super::{Members, ReplyHead, sse_event};
 use crate::error_body::exception_event;
 use crate::event_stream::StreamFraming;
 use crate::message::{REDACTED, arguments, number, take_list};
@@ -17,6 +17,9 @@ use crate::translate::{TranslatedError, WireFormat};
 
 /// By the client's format: what its parts and events are made of. `$name` stands for a value, and what has none is left out.
 static FORMS: LazyLock<Value> = LazyLock::new(|| crate::built_in(include_str!("../../../data/reply_forms.json")));
+
+/// The type of an event that adds to a block.
+pub const DELTA: &str = "content_block_delta";
 
 /// The form of a client's reply, and what its events depend on.
 #[derive(Debug, Default)]
@@ -48,7 +51,7 @@ impl Spelling {
     pub fn event(&mut self, event: &Value, out: &mut Vec<u8>) {
         let kind = event["type"].as_str().unwrap_or_default();
         if self.client == WireFormat::Anthropic {
-            return named_event(kind, event, out);
+            return sse_event(kind, event, out);
         }
         let (index, block) = (number(event, &["index"]), &event["content_block"]);
         let at = self.calls.iter().position(|(call, ..)| *call == index);
@@ -62,9 +65,9 @@ impl Spelling {
                 // One that is not disclosed comes at once, but where it has deltas.
                 let part =
                     if block["type"] == "redacted_thinking" { part(self.client, "deltas", block) } else { Value::Null };
-                return self.write("content_block_delta", index, &part, out);
+                return self.write(DELTA, index, &part, out);
             }
-            "content_block_delta" => {
+            DELTA => {
                 let delta = &event["delta"];
                 if let (Some(at), Some(json)) = (at, delta["partial_json"].as_str()) {
                     self.calls[at].2.push_str(json);
@@ -78,7 +81,7 @@ impl Spelling {
                 let Some((_, mut call, text)) = at.map(|at| self.calls.remove(at)) else { return };
                 call["input"] = arguments(text.into());
                 let part = self.call("deltas", call);
-                return self.write("content_block_delta", index, &part, out);
+                return self.write(DELTA, index, &part, out);
             }
             "message_delta" => self.message["stop_reason"] = event["delta"]["stop_reason"].clone(),
             _ => {}
@@ -89,6 +92,17 @@ impl Spelling {
             WireFormat::Interactions if is_last => out.extend_from_slice(b"event: done\ndata: [DONE]\n\n"),
             _ if is_last && self.framing() == StreamFraming::Array => out.push(b']'),
             _ => {}
+        }
+    }
+
+    /// Writes a delta of Anthropic's API for the client. Most events are deltas: they are written without a tree.
+    pub fn delta(&mut self, index: usize, delta: &[(&'static str, &str)], out: &mut Vec<u8>) {
+        match (self.client, serde_json::to_string(&Members(delta))) {
+            (WireFormat::Anthropic, Ok(delta)) => {
+                let data = format!(r#"{{"type":"{DELTA}","index":{index},"delta":{delta}}}"#);
+                out.extend_from_slice(format!("event: {DELTA}\ndata: {data}\n\n").as_bytes());
+            }
+            _ => self.event(&json!({ "type": DELTA, "index": index, "delta": Members(delta) }), out),
         }
     }
 
@@ -190,14 +204,10 @@ impl Spelling {
                 let separator = if std::mem::replace(&mut self.is_begun, true) { ",\r\n" } else { "[" };
                 out.extend_from_slice(format!("{separator}{event}").as_bytes());
             }
-            _ if self.client == WireFormat::Gemini => out.extend_from_slice(format!("data: {event}\n\n").as_bytes()),
-            _ => named_event(payload.as_str().unwrap_or_default(), event, out),
+            _ if self.client == WireFormat::Gemini => sse_event("", event, out),
+            _ => sse_event(payload.as_str().unwrap_or_default(), event, out),
         }
     }
-}
-
-fn named_event(name: &str, data: &Value, out: &mut Vec<u8>) {
-    out.extend_from_slice(format!("event: {name}\ndata: {data}\n\n").as_bytes());
 }
 
 fn form(client: WireFormat) -> &'static Value {

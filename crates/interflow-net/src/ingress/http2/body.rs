@@ -50,10 +50,8 @@ impl StreamBody {
             self.remaining = self.remaining.map(|remaining| remaining.saturating_sub(data.len() as u64));
             return Poll::Ready(Some(Ok(BodyFrame::Data(data))));
         }
-        match ready!(self.recv.poll_trailers(cx))? {
-            Some(trailers) => Poll::Ready(Some(Ok(BodyFrame::Trailers(heads::trailers(&trailers))))),
-            None => Poll::Ready(None),
-        }
+        let trailers = ready!(self.recv.poll_trailers(cx))?;
+        Poll::Ready(trailers.map(|trailers| Ok(BodyFrame::Trailers(heads::trailers(&trailers)))))
     }
 }
 

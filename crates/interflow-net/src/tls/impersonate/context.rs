@@ -49,9 +49,8 @@ pub(super) fn remove_unsupported(shape: &mut TlsFingerprint) -> Vec<String> {
             shape.groups.retain(|g| GROUPS.iter().any(|(n, _)| n == g));
         }
         let only_extended = [extension::ENCRYPT_THEN_MAC, extension::POST_HANDSHAKE_AUTH];
-        for e in only_extended.into_iter().filter(|e| shape.has_extension(*e)) {
-            missing.push(format!("extension {e} needs BoringSSL as `make` builds it"));
-        }
+        let only_extended = only_extended.into_iter().filter(|e| shape.has_extension(*e));
+        missing.extend(only_extended.map(|e| format!("extension {e} needs BoringSSL as `make` builds it")));
     }
     missing
 }

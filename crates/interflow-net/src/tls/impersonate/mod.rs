@@ -5,11 +5,10 @@ mod compression;
 mod context;
 mod trust_anchors;
 
-use std::fmt;
-use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
+use std::{fmt, io};
 
 use btls::ssl::{Ssl, SslAlert, SslContext, SslRef, SslVerifyError, SslVerifyMode, SslVersion};
 use interflow_codec::fingerprint::{ConnectionFingerprint, GREASE, extension};

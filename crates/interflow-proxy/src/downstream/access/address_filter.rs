@@ -75,10 +75,7 @@ impl AddressFilter for PrivateAddressFilter {
         }
         // The mapped form `::ffff:10.0.0.1` reaches the same host as `10.0.0.1`, so both are judged alike.
         let ip = addr.ip().to_canonical();
-        if is_special(ip) && !self.allows(ip) {
-            return Err(self.refusal(&Host::Ip(ip)));
-        }
-        Ok(())
+        if is_special(ip) && !self.allows(ip) { Err(self.refusal(&Host::Ip(ip))) } else { Ok(()) }
     }
 
     fn resolves_names(&self) -> bool {

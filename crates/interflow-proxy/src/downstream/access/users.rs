@@ -174,10 +174,7 @@ impl UserDatabase {
 
     fn cached_result(&self, name: &str, digest: &[u8; 32]) -> Option<bool> {
         let mut verified = self.verified.lock();
-        if verified.right.get(name) == Some(digest) {
-            return Some(true);
-        }
-        verified.wrong.get(digest).map(|()| false)
+        if verified.right.get(name) == Some(digest) { Some(true) } else { verified.wrong.get(digest).map(|()| false) }
     }
 
     fn digest(&self, credentials: &BasicCredentials) -> [u8; 32] {

@@ -1,7 +1,6 @@
 //! The weights of the features: a linear model for each way in which a candidate arises.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
@@ -11,13 +10,6 @@ use crate::Kind;
 
 /// The committed weights; `examples/fit_names.rs` writes them.
 const COMMITTED_WEIGHTS: &str = include_str!("../../../data/names.weights.toml");
-
-/// Explains the file to who opens it.
-const HEADER: &str = "\
-# How much each feature of a possible name counts for each kind, in percent of confidence. The sum over a candidate's
-# features is its confidence; the highest kind wins. `interflow redact --explain` shows the contributions.
-# Written by `cargo run --release -p interflow-redact --example fit_names`; features: data/features.txt.
-";
 
 interflow_types::labelled_enum! {
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -123,24 +115,6 @@ impl NameWeights {
     /// The weights of a feature by the indices of [`name_training`](crate::name_training).
     pub fn row(&mut self, model: usize, feature: usize) -> &mut NameScores {
         &mut self.models[model][feature]
-    }
-
-    /// The file of these weights, which [`parse`](Self::parse) reads.
-    pub fn to_toml(&self) -> String {
-        let mut text = HEADER.to_owned();
-        for model in NameModel::ALL {
-            let _ = write!(text, "\n[{}]\n", model.as_str());
-            for feature in Feature::ALL {
-                let scores = self.of(model, *feature);
-                let kinds = [("person", scores.person), ("place", scores.place), ("organization", scores.organization)];
-                let parts: Vec<String> =
-                    kinds.iter().filter(|(_, n)| *n != 0).map(|(kind, n)| format!("{kind} = {n}")).collect();
-                if !parts.is_empty() {
-                    let _ = writeln!(text, "{} = {{ {} }}", feature.name(), parts.join(", "));
-                }
-            }
-        }
-        text
     }
 }
 

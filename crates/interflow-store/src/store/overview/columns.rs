@@ -183,10 +183,8 @@ pub fn open<'a>(block: i64, data: &'a [u8]) -> Result<(Vec<&'a str>, FlowReader<
     if input.byte()? != ENCODING {
         return Err(damaged(block));
     }
-    let mut texts = Vec::new();
-    for _ in 0..input.number()? {
-        texts.push(std::str::from_utf8(input.bytes()?).map_err(|_| damaged(block))?);
-    }
+    let texts = (0..input.number()?).map(|_| std::str::from_utf8(input.bytes()?).map_err(|_| damaged(block)));
+    let texts = texts.collect::<Result<Vec<_>>>()?;
     let text_count = texts.len() as u64;
     Ok((texts, FlowReader { block, text_count, input }))
 }

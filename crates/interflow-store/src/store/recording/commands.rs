@@ -150,10 +150,8 @@ impl StoreWriter {
     pub(crate) fn seqs_of(&self, ids: &[FlowId]) -> Result<Vec<i64>> {
         // Running flows are left out: their rows would be written again.
         let ids: HashSet<FlowId> = ids.iter().copied().filter(|id| !self.open.contains_key(id)).collect();
-        let mut seqs = Vec::with_capacity(ids.len());
-        for id in ids {
-            seqs.extend(self.seq_of(id)?);
-        }
+        let seqs = ids.into_iter().filter_map(|id| self.seq_of(id).transpose());
+        let mut seqs = seqs.collect::<Result<Vec<_>>>()?;
         // In the order of the table, which is faster to delete in.
         seqs.sort_unstable();
         Ok(seqs)

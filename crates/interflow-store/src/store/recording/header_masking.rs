@@ -218,10 +218,7 @@ fn masked_value(value: &[u8]) -> String {
     }
     // An imported value may have been masked when it was recorded: its mask keeps the original length.
     let size = masked_size(secret).unwrap_or(secret.len());
-    match scheme {
-        Some(s) => format!("{s} *** ({size} bytes)"),
-        None => format!("*** ({size} bytes)"),
-    }
+    if let Some(s) = scheme { format!("{s} *** ({size} bytes)") } else { format!("*** ({size} bytes)") }
 }
 
 /// A placeholder is not a secret; keeping it allows the request to be replayed unchanged.

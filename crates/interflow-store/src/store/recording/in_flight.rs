@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use interflow_types::{CertificateChain, Direction, ResponseHead, UpstreamInfo};
+use interflow_types::{CertificateChain, Direction, ResponseHead, Timestamp, UpstreamInfo};
 
 use crate::model::*;
 use crate::originals::*;
@@ -14,8 +14,7 @@ use crate::store::recording::pending_flow::{
 };
 use crate::store::rows::NewRow;
 use crate::store::segments::body_assembly::BodyAssembly;
-use crate::store::segments::chunk_refs;
-use crate::store::segments::chunk_refs::{SIDES, body_index};
+use crate::store::segments::chunk_refs::{self, SIDES, body_index};
 
 pub(crate) struct InFlightFlow {
     pub(crate) slot: Option<Arc<PendingFlow>>,
@@ -214,16 +213,15 @@ impl InFlightFlow {
         }
     }
 
-    fn end(&mut self, end: FlowEnd) {
+    pub(crate) fn end(&mut self, end: FlowEnd) {
         self.row.state = end.state;
         self.row.error = end.error;
         if let Some(t) = end.tunnel {
             self.row.tunnel = Some(TunnelRecord { sent: t.sent, received: t.received });
         }
-        // Flows that failed early have no timings, but a duration is shown for them as well.
-        if end.after > 0 && self.row.timings.done.is_none() {
-            self.row.timings.done = Some(end.after);
-        }
+        // Flows that failed early or were cut off have no timings, but a duration is shown for them as well.
+        let so_far = Timestamp::now().micros().saturating_sub(self.row.started.micros());
+        self.row.timings.done.get_or_insert(end.after.unwrap_or(so_far));
     }
 }
 

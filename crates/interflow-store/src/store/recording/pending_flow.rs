@@ -172,11 +172,15 @@ pub(crate) struct FlowEnd {
     pub(crate) state: FlowState,
     pub(crate) tunnel: Option<ByteCounts>,
     pub(crate) error: Option<ErrorRecord>,
-    /// Microseconds after the start, for a flow without complete timings.
-    pub(crate) after: u64,
+    /// Microseconds after the start, for a flow without complete timings; `None` for the present time.
+    pub(crate) after: Option<u64>,
 }
 
 impl FlowEnd {
+    pub(crate) const fn cut(tunnel: Option<ByteCounts>) -> Self {
+        Self { state: FlowState::Cut, tunnel, error: None, after: None }
+    }
+
     pub(crate) fn from_flow(flow: &Flow, outcome: &FlowOutcome<'_>, is_tunnel: bool) -> Self {
         let (state, tunnel, error) = match outcome {
             FlowOutcome::Complete => (FlowState::Complete, None, None),
@@ -187,7 +191,7 @@ impl FlowEnd {
                 (FlowState::Failed, carried, Some(ErrorRecord::from_error(e)))
             }
         };
-        Self { state, tunnel, error, after: flow.clock.micros() }
+        Self { state, tunnel, error, after: Some(flow.clock.micros()) }
     }
 }
 

@@ -23,13 +23,10 @@ use crate::error::Result;
 use crate::model::{FlowRecord, FlowState, MissingReason};
 use crate::store::overview::columns;
 use crate::store::recording::header_masking::MaskRules;
-use crate::store::recording::in_flight;
-use crate::store::recording::in_flight::InFlightFlow;
-use crate::store::recording::pending_flow::{PendingFlow, PendingUpdates};
+use crate::store::recording::in_flight::{self, InFlightFlow};
+use crate::store::recording::pending_flow::{FlowEnd, PendingFlow, PendingUpdates};
 use crate::store::recording::write_batch::WriteBatch;
-use crate::store::rows;
 use crate::store::rows::HostIds;
-use crate::store::schema;
 use crate::store::segments::body_assembly::{BodyAssembly, ChunkSink};
 use crate::store::segments::chunk_refs::{CERTIFICATES, SIDES};
 use crate::store::segments::chunks::ChunkWriter;
@@ -42,6 +39,7 @@ use crate::store::upkeep::disk_reserve::DiskReserve;
 use crate::store::upkeep::garbage::GarbageMark;
 use crate::store::upkeep::garbage_collector::GarbageCollector;
 use crate::store::upkeep::size_shares;
+use crate::store::{rows, schema};
 
 /// How long updates are collected before they are written.
 const GATHER_INTERVAL: Duration = Duration::from_millis(20);
@@ -656,7 +654,7 @@ impl StoreWriter {
             for (_, mut flow) in std::mem::take(&mut self.open) {
                 // Flows that ended but waited for the disk keep their state.
                 if flow.row.state == FlowState::Open {
-                    flow.row.state = FlowState::Cut;
+                    flow.end(FlowEnd::cut(None));
                 }
                 self.finish(&mut flow)?;
             }

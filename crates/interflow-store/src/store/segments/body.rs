@@ -12,8 +12,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use crate::error::{Result, StoreError};
 use crate::store::connection_pool::PooledConnection;
 use crate::store::segments::chunk_refs::ChunkRef;
-use crate::store::segments::segment;
-use crate::store::segments::segment::RecordLocation;
+use crate::store::segments::segment::{self, RecordLocation};
 use crate::store::{rows, schema};
 use crate::stored_flow::StoredFlow;
 

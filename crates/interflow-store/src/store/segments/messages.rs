@@ -9,8 +9,7 @@ use crate::model::{MessageRecord, signed};
 use crate::store::rows;
 use crate::store::segments::body::ChunkReader;
 use crate::store::segments::body_assembly::{ChunkSink, MAX_INLINE_TAIL};
-use crate::store::segments::chunk_refs;
-use crate::store::segments::chunk_refs::ChunkRef;
+use crate::store::segments::chunk_refs::{self, ChunkRef};
 use crate::store::segments::chunks::ChunkIndexing;
 use crate::store::segments::varint::{VarintReader, write_signed, write_varint};
 

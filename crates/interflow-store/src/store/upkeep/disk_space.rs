@@ -18,10 +18,9 @@ use crate::store::schema;
 use crate::store::segments::segment;
 use crate::store::store_state::ReplySender;
 use crate::store::subscriptions::Notification;
-use crate::store::upkeep::quarantine;
 use crate::store::upkeep::retention::mark;
-use crate::store::upkeep::size_shares;
 use crate::store::upkeep::size_shares::EARLY_PERCENT;
+use crate::store::upkeep::{quarantine, size_shares};
 
 /// Flows deleted per transaction while the disk is full: its log must fit into the reserve.
 const STEP: usize = 32;

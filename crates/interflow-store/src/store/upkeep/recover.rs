@@ -4,15 +4,14 @@ use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::path::Path;
 
-use interflow_types::Direction;
+use interflow_types::{Direction, FlowId};
 use rusqlite::{Connection, params};
 
 use crate::error::{Result, StoreError};
 use crate::model::{BodyRecord, MissingReason};
 use crate::store::rows;
-use crate::store::segments::chunk_refs;
-use crate::store::segments::segment;
 use crate::store::segments::segment::{RecordLocation, SegmentAppender};
+use crate::store::segments::{chunk_refs, segment};
 use crate::store::upkeep::damage::is_of_row;
 
 /// What was found when a store was opened. All zero after an orderly shutdown.
@@ -49,8 +48,7 @@ pub(crate) fn recover(dir: &Path, segments: &Path, db: &Connection) -> Result<(S
     // are not needed.
     if recovery.unclean {
         crate::store::overview::columns::forget_open(db)?;
-        // In the database 3 is `Cut` and 0 is `Open`.
-        recovery.cut_flows = db.execute("UPDATE flows SET state = 3 WHERE state = 0", [])? as u64;
+        recovery.cut_flows = mark_open_as_cut(db)?;
         let lost = lost_chunks(segments, db, &files.into_iter().collect(), newest)?;
         if !lost.is_empty() {
             recovery.damaged_flows = mark_lost(db, &lost)?;
@@ -65,6 +63,25 @@ pub(crate) fn recover(dir: &Path, segments: &Path, db: &Connection) -> Result<(S
     // Written last, when the store is consistent: a failure before this leaves the old marker as it was.
     std::fs::write(&path, b"").map_err(StoreError::io("could not write", path))?;
     Ok((appender, recovery))
+}
+
+/// Marks flows that were running as cut off when the last row was inserted, which is the last time known of all.
+fn mark_open_as_cut(db: &Connection) -> Result<u64> {
+    db.execute_batch("BEGIN IMMEDIATE")?;
+    let sql = "SELECT id, (SELECT stored FROM flows ORDER BY seq DESC LIMIT 1) FROM flows WHERE state = 0";
+    let mut open = db.prepare(sql)?;
+    let open: Vec<([u8; 16], u64)> = open.query_map([], |r| Ok((r.get(0)?, r.get(1)?)))?.collect::<Result<_, _>>()?;
+    // In the database 3 is `Cut` and 0 is `Open`. At once, because rows that cannot be read are cut off as well.
+    let cut = db.execute("UPDATE flows SET state = 3 WHERE state = 0", [])? as u64;
+    for (id, last) in open {
+        if let Ok(mut stored) = rows::get(db, FlowId::from_u128(u128::from_be_bytes(id))) {
+            let ran = last.saturating_sub(stored.row.started.micros());
+            stored.row.timings.done = stored.row.duration().max(Some(ran));
+            rows::update(db, &stored.as_new())?;
+        }
+    }
+    db.execute_batch("COMMIT")?;
+    Ok(cut)
 }
 
 /// Chunks named by rows but missing in segments: checked by length in all segments, by reading in the newest one.
@@ -105,7 +122,7 @@ fn mark_lost(db: &Connection, lost: &HashSet<u64>) -> Result<u64> {
     }
     db.execute_batch("BEGIN IMMEDIATE")?;
     for id in &hit {
-        let mut stored = match rows::get(db, interflow_types::FlowId::from_u128(*id)) {
+        let mut stored = match rows::get(db, FlowId::from_u128(*id)) {
             // A damaged row is skipped, not fatal: the store opens with the rest.
             Err(e) if is_of_row(&e) => continue,
             read => read?,

@@ -9,9 +9,8 @@ use rusqlite::{Connection, OptionalExtension};
 use crate::error::Result;
 use crate::store::rows;
 use crate::store::segments::body::{CHUNK_PLACE, chunk_place};
-use crate::store::segments::chunk_refs;
-use crate::store::segments::segment;
 use crate::store::segments::segment::RecordLocation;
+use crate::store::segments::{chunk_refs, segment};
 
 /// The result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]

@@ -307,10 +307,8 @@ fn check_id(id: &str) -> Result<()> {
     // Behind the number is the process that holds it, where several replicas share the recording.
     let number = id.split_once('@').map_or(id, |(number, _)| number);
     let number = number.strip_prefix("rule-").or(number.strip_prefix("approval-")).unwrap_or(number);
-    match number.parse::<u64>() {
-        Ok(_) => Ok(()),
-        Err(_) => Err(CliError::Usage(format!("`{id}` is not the ID of a pending request; see `pending list`"))),
-    }
+    let wrong = |_| CliError::Usage(format!("`{id}` is not the ID of a pending request; see `pending list`"));
+    number.parse::<u64>().map(drop).map_err(wrong)
 }
 
 fn require_rule_hold(id: &str, why: &str) -> Result<()> {

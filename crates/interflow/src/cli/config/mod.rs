@@ -208,8 +208,6 @@ fn init(file: &Path) -> Result<()> {
 /// The file, and the line and column of the key where the file has it.
 fn key_location(file: &Path, key: &str) -> String {
     let path = file.display();
-    match std::fs::read_to_string(file).ok().and_then(|text| key_position(&text, key)) {
-        Some((line, column)) => format!("{path}:{line}:{column}: "),
-        None => format!("{path}: "),
-    }
+    let position = std::fs::read_to_string(file).ok().and_then(|text| key_position(&text, key));
+    position.map_or_else(|| format!("{path}: "), |(line, column)| format!("{path}:{line}:{column}: "))
 }

@@ -12,7 +12,7 @@ use interflow_types::units::pluralize;
 
 use super::list::{count, truncate};
 use super::{ConversationShowArgs, ShowFormat, find};
-use crate::cli::output::{fit_words, ignore_broken_pipe, print_json, terminal_width};
+use crate::cli::output::{fit_words, ignore_broken_pipe, print_json, terminal_width, wrap_words};
 use crate::{CliError, Result};
 
 /// Maximum lines of a text in the short form.
@@ -166,7 +166,7 @@ impl<W: Write> ConversationPrinter<'_, W> {
         for line in text.lines().take(lines) {
             let plain: String =
                 line.chars().map(|c| if c.is_control() && c != '\t' { '\u{fffd}' } else { c }).take(width).collect();
-            writeln!(self.out, "  {plain}")?;
+            writeln!(self.out, "{}", wrap_words(&format!("  {plain}"), 2, self.width))?;
         }
         if all > lines {
             let dim = anstyle::Style::new().dimmed();

@@ -10,9 +10,8 @@ use interflow_types::units::pluralize;
 
 use crate::cli::operations::{InstanceApi, OperationId};
 use crate::components::record_store::RecordStore;
-use crate::fleet;
 use crate::instance::config::InterflowConfig;
-use crate::{CliError, Result};
+use crate::{CliError, Result, fleet};
 
 /// How long the instance may write what it has recorded: what was written before can be read without it.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
@@ -47,10 +46,8 @@ pub fn query(words: &[String]) -> Result<Query> {
 /// As [`query`]; what is probably not meant is an error, because what it selects is deleted.
 pub fn query_to_delete(words: &[String]) -> Result<Query> {
     let text = words.join(" ");
-    match Query::parse_strict(&text) {
-        Ok(_) => query(words),
-        Err(e) => Err(wrong_query(&e, &text)),
-    }
+    Query::parse_strict(&text).map_err(|e| wrong_query(&e, &text))?;
+    query(words)
 }
 
 /// On lines of its own, so that the mark is below its place.

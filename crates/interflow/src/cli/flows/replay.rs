@@ -84,7 +84,7 @@ fn replay_locally(
         let running = run::start(&config, home).await?;
         let (id, sent) = running.engine.send(request, Some(row.id)).await;
         let mut outcome =
-            json!({"id": id.to_string(), "parent": row.id.to_string(), "omitted": omitted_headers(row, &args.headers)});
+            json!({"id": id.to_string(), "parent": row.id.to_string(), "omitted": omitted_fields(row, args)});
         let failed = |e: &Error| json!({"kind": e.kind().as_str(), "message": e.to_string()});
         match sent {
             Ok(response) => {
@@ -102,9 +102,11 @@ fn replay_locally(
     })
 }
 
-/// Headers that were masked when recorded and are not set on the command line.
-fn omitted_headers(row: &FlowRecord, set: &[String]) -> Vec<String> {
-    let is_set = |name: &String| set.iter().any(|h| h.split([':', ';']).next().unwrap_or_default().trim() == name);
+/// What was masked when recorded and is not set on the command line.
+fn omitted_fields(row: &FlowRecord, args: &ReplayArgs) -> Vec<String> {
+    let name_of = |header: &String| header.split([':', ';']).next().unwrap_or_default().trim().to_owned();
+    let set: Vec<String> = args.headers.iter().map(name_of).collect();
+    let is_set = |name: &String| set.contains(name) || args.url.is_some() && name.starts_with('?');
     masked_fields(row).into_iter().filter(|name| !is_set(name)).collect()
 }
 
@@ -122,7 +124,7 @@ fn print_outcome(outcome: &Value, json: bool) -> Result<()> {
     let omitted: Vec<&str> = outcome["omitted"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     if !omitted.is_empty() {
         let names = omitted.join(", ");
-        interflow_host::errln!("interflow: recorded with masked values and so not sent: {names}; set them with -H");
+        interflow_host::errln!("interflow: masked when recorded and so not sent: {names}; set them with -H or --url");
     }
     let id = outcome["id"].as_str().unwrap_or_default();
     if json {
@@ -133,8 +135,6 @@ fn print_outcome(outcome: &Value, json: bool) -> Result<()> {
         let (version, status) = (response["version"].as_str().unwrap_or_default(), &response["status"]);
         ignore_broken_pipe(writeln!(interflow_host::terminal::stdout(), "{id}  {version} {status}, {bytes}{whole}"))?;
     }
-    match outcome["error"]["message"].as_str() {
-        Some(message) => Err(CliError::Failed(format!("flow {id}: {message}"))),
-        None => Ok(()),
-    }
+    let error = outcome["error"]["message"].as_str();
+    error.map_or(Ok(()), |message| Err(CliError::Failed(format!("flow {id}: {message}"))))
 }

@@ -224,14 +224,14 @@ pub fn kind(flow: &FlowSummary) -> String {
             None => "tunnel".to_owned(),
         },
         (FlowKind::WebSocket, ..) => "ws".to_owned(),
-        _ if flow.request_type.as_deref().is_some_and(|media| media.starts_with("application/grpc")) => {
-            "grpc".to_owned()
-        }
+        _ if flow.request_type.as_deref().is_some_and(|m| m.starts_with("application/grpc")) => "grpc".to_owned(),
         (_, _, Some("text/event-stream")) => "sse".to_owned(),
+        (_, _, Some("text/plain")) => "text".to_owned(),
         (_, _, Some(media)) if media.ends_with("mpegurl") => "hls".to_owned(),
+        (_, _, Some(media)) if media.ends_with("+json") => "json".to_owned(),
         (_, _, Some(media)) => {
             let sub = media.rsplit('/').next().unwrap_or(media);
-            printable(sub.split('+').next().unwrap_or(sub).trim_start_matches("x-"))
+            printable(sub.split('+').next().unwrap_or(sub).trim_start_matches("x-").trim_start_matches("vnd."))
         }
         (_, None, None) => "-".to_owned(),
     }
@@ -293,6 +293,22 @@ mod tests {
         let line = drawn(None, &row("/x"));
         for word in ["22:13:20", " 404 ", " GET ", "a.test/x", " svg "] {
             assert!(line.contains(word), "{word} in {line}");
+        }
+    }
+
+    #[test]
+    fn types_have_the_words_of_the_web_ui() {
+        let word = |media: &str| kind(&FlowSummary { response_type: Some(media.into()), ..row("/") });
+        for (media, expected) in [
+            ("text/plain", "text"),
+            ("application/problem+json", "json"),
+            ("image/svg+xml", "svg"),
+            ("application/dash+xml", "dash"),
+            ("application/vnd.ms-excel", "ms-excel"),
+            ("application/vnd.apple.mpegurl", "hls"),
+            ("text/event-stream", "sse"),
+        ] {
+            assert_eq!(word(media), expected, "{media}");
         }
     }
 

@@ -3,7 +3,7 @@
 use interflow_host::data_dir::DataDir;
 use interflow_host::doctor::{DoctorFinding, FindingState};
 
-use crate::cli::output::{FormatArgs, TextFormat};
+use crate::cli::output::{FormatArgs, TextFormat, terminal_width, wrap_words};
 use crate::instance::config::InterflowConfig;
 use crate::instance::diagnosis::findings;
 use crate::{CliError, Result};
@@ -21,11 +21,11 @@ pub fn run(format: &FormatArgs<TextFormat>, config: &InterflowConfig, home: &Dat
 }
 
 fn line(finding: &DoctorFinding) -> String {
-    let (mark, colour) = match finding.state {
-        FindingState::Good => ("ok  ", anstyle::AnsiColor::Green),
-        FindingState::Notice => ("note", anstyle::AnsiColor::Yellow),
-        FindingState::Bad => ("BAD ", anstyle::AnsiColor::Red),
+    let (mark, style) = match finding.state {
+        FindingState::Good => ("ok  ", anstyle::AnsiColor::Green.on_default()),
+        FindingState::Notice => ("note", anstyle::AnsiColor::Yellow.on_default()),
+        FindingState::Bad => ("BAD ", anstyle::AnsiColor::Red.on_default()),
     };
-    let style = colour.on_default();
-    format!("{style}{mark}{style:#}  {}: {}\n", finding.what, crate::in_commands(&finding.text))
+    let text = format!("{mark}  {}: {}", finding.what, crate::in_commands(&finding.text));
+    format!("{style}{mark}{style:#}{}\n", &wrap_words(&text, 6, terminal_width())[mark.len()..])
 }

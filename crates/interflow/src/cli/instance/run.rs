@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
-use interflow_host::data_dir::{DataDir, InstanceInfo};
-use interflow_host::{running_instances, system_proxy};
+use interflow_host::data_dir::DataDir;
+use interflow_host::system_proxy;
 use interflow_net::ingress::ListenSockets;
 use interflow_proxy::config::InterceptMode;
 
 use super::listen_address::parse_listen_address;
-use super::status::duration;
+use super::status::name_other;
 use crate::instance::config::{ConfigFile, InterflowConfig, LoadedConfig};
 use crate::instance::reload::{ApplyFlagsFn, ConfigControl, ConfigReloader};
 #[cfg(unix)]
@@ -211,35 +211,6 @@ pub fn run(args: &RunArgs, loaded: LoadedConfig, file: ConfigFile, stamps: FileS
     Ok(())
 }
 
-/// The error of a start, with the instance that runs with this data directory already, if there is one.
-fn name_other(error: CliError, home: &DataDir) -> CliError {
-    let CliError::Failed(why) = &error else { return error };
-    let Some(other) = home.running_instance() else {
-        let with_address = |(_, instance): &(DataDir, InstanceInfo)| {
-            let mut words = why.split([' ', ';']).map(|word| word.trim_end_matches(':'));
-            words.any(|word| instance.addresses().any(|(_, address)| address.to_string() == word))
-        };
-        let default = DataDir::find(None).ok().and_then(|home| Some((home.clone(), home.running_instance()?)));
-        let Some(other) = default.into_iter().chain(running_instances::running()).find(with_address) else {
-            return error;
-        };
-        return CliError::Failed(format!(
-            "{why}\nAnother instance has this address:\n{}",
-            running_instances::list(&[other])
-        ));
-    };
-    let addresses: Vec<_> = other.addresses().map(|(name, address)| format!("{name} {address}")).collect();
-    let since = home.instance_file_time().and_then(|at| at.elapsed().ok());
-    let since = since.map(|for_| format!(" for {}", duration(for_.as_secs()))).unwrap_or_default();
-    CliError::Failed(format!(
-        "an instance already runs with this data directory: process {}{since}, {}\n`interflow open` shows it and `interflow stop` \
-         ends it; a second one needs a --data-dir and listen addresses of its own\n({why})",
-        other.pid,
-        addresses.join(", "),
-    ))
-}
-
-/// With `--origins`, starts them; returns what the configuration needs to reach them.
 #[cfg(feature = "demo")]
 async fn lead_to_origins(args: &RunArgs, home: &DataDir) -> Result<ApplyFlagsFn> {
     if !args.origins {

@@ -4,14 +4,14 @@ use std::fmt::Write as _;
 
 use interflow_archive::text::size;
 use interflow_host::data_dir::{DataDir, InstanceInfo};
-use interflow_host::{InstanceApi, doctor, not_running};
+use interflow_host::{InstanceApi, doctor, not_running, running_instances};
 use interflow_store::InstanceRow;
 use interflow_types::units::pluralize;
 use serde_json::{Map, Value, json};
 
-use crate::Result;
 use crate::cli::operations::{OperationId, Operations as _};
 use crate::cli::output::{FormatArgs, TextFormat, print_json, terminal_width, wrap_words};
+use crate::{CliError, Result};
 
 /// Prints the state of the running instance.
 pub fn run(format: &FormatArgs<TextFormat>, home: &DataDir) -> Result<()> {
@@ -39,12 +39,12 @@ pub fn run(format: &FormatArgs<TextFormat>, home: &DataDir) -> Result<()> {
 }
 
 fn as_json(instance: &InstanceInfo, stats: &Value, home: &DataDir, trusted: Option<bool>) -> Value {
-    let micros = stats["uptime"].as_u64();
+    let bytes = ["segment_bytes", "database_bytes"].map(|name| stats["store"][name].as_u64());
     json!({
         "running": true,
         "pid": instance.pid,
         "version": stats["version"],
-        "uptime_seconds": micros.map(|n| n / 1_000_000),
+        "uptime_seconds": stats["uptime"].as_u64().map(|micros| micros / 1_000_000),
         "draining": stats["draining"],
         "data_dir": home.path(),
         "listeners": {
@@ -52,7 +52,7 @@ fn as_json(instance: &InstanceInfo, stats: &Value, home: &DataDir, trusted: Opti
             "dns": instance.dns,
         },
         "flows": stats["store"]["flows"],
-        "recorded_bytes": stats["store"]["segment_bytes"],
+        "recorded_bytes": bytes.into_iter().sum::<Option<u64>>(),
         "suspended": stats["store"]["suspended"],
         "shared_store": stats["store"]["shared"],
         "archive": stats["archive"],
@@ -81,7 +81,7 @@ fn as_text(status: &Value) -> String {
         }
     }
     match (status["flows"].as_u64(), status["recorded_bytes"].as_u64()) {
-        (Some(flows), Some(bytes)) => line("flows", format!("{flows} ({})", size(bytes))),
+        (Some(flows), Some(bytes)) => line("flows", format!("{flows} ({} on disk)", size(bytes))),
         _ if status["version"].is_null() => line("flows", "unknown: the instance has no admin port".into()),
         _ => line("flows", "not recorded".into()),
     }
@@ -177,6 +177,35 @@ pub fn duration(total: u64) -> String {
     }
 }
 
+/// The error of a start, with the instance that runs with this data directory already, if there is one.
+pub fn name_other(error: CliError, home: &DataDir) -> CliError {
+    let CliError::Failed(why) = &error else { return error };
+    let Some(other) = home.running_instance() else {
+        let with_address = |(_, instance): &(DataDir, InstanceInfo)| {
+            let mut words = why.split([' ', ';']).map(|word| word.trim_end_matches(':'));
+            words.any(|word| instance.addresses().any(|(_, address)| address.to_string() == word))
+        };
+        let default = DataDir::find(None).ok().and_then(|home| Some((home.clone(), home.running_instance()?)));
+        let Some(other) = default.into_iter().chain(running_instances::running()).find(with_address) else {
+            return error;
+        };
+        return CliError::Failed(format!(
+            "{why}\nAnother instance has this address:\n{}",
+            running_instances::list(&[other])
+        ));
+    };
+    let addresses: Vec<_> = other.addresses().map(|(name, address)| format!("{name} {address}")).collect();
+    let since = home.instance_file_time().and_then(|at| at.elapsed().ok());
+    let since = since.map(|for_| format!(" for {}", duration(for_.as_secs()))).unwrap_or_default();
+    CliError::Failed(format!(
+        "an instance already runs with this data directory: process {}{since}, {}\n`interflow open` shows it and `interflow stop` \
+         ends it; a second one needs a --data-dir and listen addresses of its own\n({why})",
+        other.pid,
+        addresses.join(", "),
+    ))
+}
+
+/// With `--origins`, starts them; returns what the configuration needs to reach them.
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,8 +7,7 @@ use interflow_limits::{GroupChange, GroupLevel, KeyGroup, KeyStore, Quota, TagSe
 use serde_json::{Value, json};
 
 use super::{QuotaArgs, day, found, limits, list, load_into_instance, parse_new_expiry, parse_tag_args};
-use crate::cli::output::format_table;
-use crate::cli::output::{FormatArgs, TableFormat};
+use crate::cli::output::{FormatArgs, TableFormat, format_table};
 use crate::{CliError, Result};
 
 #[derive(Debug, Subcommand)]

@@ -9,12 +9,10 @@ use interflow_limits::{SpendError, SpendQuery, SpendReport, UsageSums};
 
 use super::parquet::to_parquet;
 use crate::cli::operations::{OperationId, operations};
-use crate::cli::output::format_table;
-use crate::cli::output::{FormatArgs, OutputFormat};
+use crate::cli::output::{FormatArgs, OutputFormat, format_table};
 use crate::components::spend_ledger;
-use crate::fleet;
 use crate::instance::config::InterflowConfig;
-use crate::{CliError, Result};
+use crate::{CliError, Result, fleet};
 
 #[derive(Debug, Args)]
 pub struct SpendArgs {
@@ -48,7 +46,6 @@ enum SpendFormat {
 
 impl OutputFormat for SpendFormat {
     const JSON: Self = Self::Json;
-    const DEFAULT: &'static str = "table";
 }
 
 /// The text to print, unless it was written to a file.

@@ -77,10 +77,7 @@ fn decrypt(args: &DecryptArgs, ring: &ContentKeyRing, sink: &mut ClearOutput) ->
     {
         let mut whole = progressive.range(0..progressive.length());
         return pump(&mut input, &args.file, sink, &mut |chunk, out| {
-            let done = match chunk {
-                Some(chunk) => whole.push(chunk, out),
-                None => whole.finish(),
-            };
+            let done = if let Some(chunk) = chunk { whole.push(chunk, out) } else { whole.finish() };
             done.map_err(|e| failed(&args.file, &e))
         });
     }
@@ -99,20 +96,14 @@ fn decrypt(args: &DecryptArgs, ring: &ContentKeyRing, sink: &mut ClearOutput) ->
     let mut ts = args.ts.then(TsConverter::default);
     pump(&mut input, &args.file, sink, &mut |chunk, out| {
         let is_end = chunk.is_none();
-        let done = match chunk {
-            Some(chunk) => decrypter.push(chunk, &mut clear),
-            None => decrypter.finish(),
-        };
+        let done = if let Some(chunk) = chunk { decrypter.push(chunk, &mut clear) } else { decrypter.finish() };
         done.map_err(|e| failed(&args.file, &e))?;
         let Some(to) = &mut ts else {
             out.append(&mut clear);
             return Ok(());
         };
         to.push(&mut clear, decrypter.init().is_some(), out).map_err(|e| failed(&args.file, &e))?;
-        match ts.take_if(|_| is_end) {
-            Some(ts) => ts.finish(out).map_err(|e| failed(&args.file, &e)),
-            None => Ok(()),
-        }
+        if let Some(ts) = ts.take_if(|_| is_end) { ts.finish(out).map_err(|e| failed(&args.file, &e)) } else { Ok(()) }
     })
 }
 

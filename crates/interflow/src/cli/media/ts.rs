@@ -26,10 +26,8 @@ impl TsConverter {
             pieces.push(Bytes::from(head));
             self.head.clear();
         }
-        match &mut self.segment {
-            Some(segment) => pieces.drain(..).try_for_each(|piece| segment.push(piece, out)),
-            None => Ok(()),
-        }
+        let Some(segment) = &mut self.segment else { return Ok(()) };
+        pieces.drain(..).try_for_each(|piece| segment.push(piece, out))
     }
 
     /// Signals the end of input.

@@ -109,10 +109,7 @@ async fn follow(
                 (None, _) => return,
                 (Some(TopCommand::Subscribe { query: new, generation: number }), socket) => {
                     (query, generation) = (new, number);
-                    match socket {
-                        Some(socket) => socket.subscribe(&query, generation).await,
-                        None => Some(()),
-                    }
+                    if let Some(socket) = socket { socket.subscribe(&query, generation).await } else { Some(()) }
                 }
                 (Some(TopCommand::Pause(paused)), Some(socket)) => socket.pause(paused).await,
                 (Some(_), _) => Some(()),

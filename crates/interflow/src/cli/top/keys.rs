@@ -123,10 +123,8 @@ impl TopApp {
             self.notice = Some(("a tunnel has no path to hold".into(), true));
         }
         let target = target?;
-        match self.hold_rule.as_ref().filter(|rule| rule.target == target) {
-            Some(rule) => Some(TopCommand::RemoveHold(Box::new(rule.clone()))),
-            None => Some(TopCommand::AddHold(target)),
-        }
+        let same = self.hold_rule.as_ref().filter(|rule| rule.target == target).cloned();
+        Some(same.map_or(TopCommand::AddHold(target), |rule| TopCommand::RemoveHold(Box::new(rule))))
     }
 
     /// How many rows, or lines, a key moves.

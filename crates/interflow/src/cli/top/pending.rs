@@ -13,8 +13,7 @@ use super::edit::EditRequest;
 use super::pane::{fact, field_line};
 use super::wrap::wrap;
 use crate::cli::approvals::pending::PendingLine;
-use crate::cli::output::clock;
-use crate::cli::output::{member, members};
+use crate::cli::output::{clock, member, members};
 
 /// How long nothing is decided after another request has taken the place of the selected one: the key may have been
 /// meant for that.
@@ -127,10 +126,8 @@ fn detail_lines(item: &Value) -> Vec<Line<'static>> {
     add("client", who.join(", "));
     let word = if item["on_timeout"] == "deny" { "is denied" } else { "continues" };
     add("timeout", format!("then it {word}"));
-    for field in members(item, "headers") {
-        let text = |at: usize| field[at].as_str().unwrap_or_default().to_owned();
-        lines.push(field_line(&text(0), &text(1)));
-    }
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    lines.extend(members(item, "headers").map(|field| field_line(&text(&field[0]), &text(&field[1]))));
     let body_size = item["body_size"].as_u64().unwrap_or_default();
     lines.push(Line::default());
     match item["body"].as_str() {

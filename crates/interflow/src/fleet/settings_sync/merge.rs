@@ -97,10 +97,7 @@ fn merge_keys(sides: Sides<&str>) -> Option<String> {
     for level in ["organisation", "team", "key"] {
         let none = ArrayOfTables::new();
         let tables = |document: &DocumentMut| -> Option<ArrayOfTables> {
-            match document.get(level) {
-                None => Some(none.clone()),
-                Some(item) => item.as_array_of_tables().cloned(),
-            }
+            if let Some(item) = document.get(level) { item.as_array_of_tables().cloned() } else { Some(none.clone()) }
         };
         let joined = merge_tables(Sides { base: tables(&base)?, theirs: tables(&merged)?, ours: tables(&ours)? })?;
         if !joined.is_empty() {

@@ -166,6 +166,8 @@ mod tests {
             ("INTERFLOW_BIN", "target/debug/interflow"),
             ("INTERFLOW_ADMIN", "http://127.0.0.1:7072"),
             ("INTERFLOW_DATA_DIR", "/data"),
+            ("INTERFLOW_PREFIX", "/usr/local"),
+            ("INTERFLOW_BASE_URL", "http://127.0.0.1:8000"),
         ]);
         assert!(found.values.is_empty() && found.unknown.is_empty(), "{found:?}");
     }

@@ -283,10 +283,8 @@ fn identify(text: Option<&str>) -> String {
 /// The error of a key with its line, if the text has it.
 fn with_place(path: &Path, text: &str, why: &str) -> String {
     let key = why.split(": ").next().unwrap_or_default();
-    match key_position(text, key) {
-        Some((line, column)) => format!("{}:{line}:{column}: {why}", path.display()),
-        None => why.to_owned(),
-    }
+    let Some((line, column)) = key_position(text, key) else { return why.to_owned() };
+    format!("{}:{line}:{column}: {why}", path.display())
 }
 
 /// Puts back credentials that were shown masked: a text with a mask stands for the configured one that is shown so, and of
