@@ -125,11 +125,12 @@ pub struct UsageTotals(Mutex<BTreeMap<UsageKey, (UsageSums, u64)>>);
 impl UsageTotals {
     fn update_row(
         &self,
-        (subject, known): (&RequestAttributes, Option<&Arc<str>>),
+        subject: &RequestAttributes,
+        served: Option<&Arc<str>>,
         change: impl FnOnce(&mut (UsageSums, u64)),
     ) {
         let (key, user) = (subject.key.as_ref().map(|k| Arc::clone(&k.id)), subject.user().map(Into::into));
-        let row = (key, user, Arc::clone(&subject.provider), subject.model.as_ref().or(known).cloned());
+        let row = (key, user, Arc::clone(&subject.provider), subject.model.as_ref().or(served).cloned());
         let mut rows = self.0.lock();
         // Model names are chosen by clients, so the number of rows is bounded.
         let is_full = rows.len() >= MAX_ROWS && !rows.contains_key(&row);
@@ -140,12 +141,12 @@ impl UsageTotals {
     /// Adds an ended request, or what a further deployment used for it.
     pub(crate) fn record_usage(&self, subject: &RequestAttributes, used: &DeploymentUsage, charged: &UsageSums) {
         // A WebSocket may name its model only after it was opened.
-        let known = used.served.as_ref().map(|served| &served.model).or(used.answered.as_ref());
-        self.update_row((subject, known), |(sums, _)| sums.add(charged));
+        let served = used.served.as_ref().map(|served| &served.model).or(used.answered.as_ref());
+        self.update_row(subject, served, |(sums, _)| sums.add(charged));
     }
 
     pub fn record_rejection(&self, subject: &RequestAttributes) {
-        self.update_row((subject, None), |(_, refused)| *refused += 1);
+        self.update_row(subject, None, |(_, refused)| *refused += 1);
     }
 
     /// Every row, sorted by key, user, provider and model. Sums may lag behind requests that are in progress.

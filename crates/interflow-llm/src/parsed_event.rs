@@ -2,7 +2,7 @@
 //! them.
 
 use std::ops::Range;
-use std::sync::OnceLock;
+use std::sync::{LazyLock, OnceLock};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -11,12 +11,16 @@ use interflow_codec::aws_event_stream;
 use interflow_codec::json::{JsonError, children, replace_ranges};
 use interflow_codec::sse::SseEvent;
 use interflow_types::ByteStr;
+use memchr::memmem::Finder;
 
 use crate::event_stream::{StreamEvent, StreamFraming};
 use crate::spans::{MarkError, MarkedText, mark_event, string_at};
 
 /// The events in which Bedrock's InvokeModel wraps the model's JSON: in base64, in the member `bytes`.
 const CHUNK: &str = "chunk";
+
+/// The member's name, which most events do not have.
+static WRAPPER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"bytes\""));
 
 /// An event, with what was read of it so far.
 #[derive(Debug)]
@@ -37,7 +41,7 @@ impl WrappedJson {
     /// `None` if the event is not a chunk. One that cannot be read as one is an error, so that nothing passes unread.
     fn of(event: &StreamEvent) -> Result<Option<Self>, JsonError> {
         let (data, is_chunk) = (&event.data, event.name.as_deref() == Some(CHUNK) && !event.headers.is_empty());
-        if !is_chunk && memchr::memmem::find(data, b"\"bytes\"").is_none() {
+        if !is_chunk && WRAPPER.find(data).is_none() {
             return Ok(None);
         }
         let (mut found, mut count) = (None, 0);

@@ -50,8 +50,7 @@ pub fn text_of(event: &[u8]) -> Option<Cow<'_, str>> {
 mod tests {
     use super::*;
     use crate::event_stream::{EventReader, StreamFraming};
-    use crate::translate::WireFormat;
-    use crate::translate::{ChatEvent, EventTranslator};
+    use crate::translate::{ChatEvent, EventTranslator, WireFormat};
 
     /// What is read of an event of a reply that has begun.
     fn read(format: WireFormat, event: &str) -> Vec<ChatEvent> {

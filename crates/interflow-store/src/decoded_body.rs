@@ -18,8 +18,9 @@ pub struct DecodedBody {
     pub error: Option<String>,
 }
 
-/// Removes the codings named by `Content-Encoding` (RFC 9110 8.4): gzip, deflate, br, zstd. A body in an unknown coding
-/// is returned as is, with an error that names the coding. Output and memory are bounded by `cap`.
+/// Removes the codings named by `Content-Encoding` (RFC 9110 8.4): gzip, deflate, br, zstd. A body in an unknown coding, or
+/// of which nothing can be decoded, is returned as is, with an error that names the coding. Output and memory are bounded by
+/// `cap`.
 pub fn decode_body(headers: &Headers, body: Bytes, cap: usize) -> DecodedBody {
     match decode(headers, body, cap, |_| Ok::<(), Infallible>(())) {
         Ok(decoded) => decoded,
@@ -73,6 +74,9 @@ fn decode<E>(
     out.truncate(cap);
     let named = || headers.get_str("content-encoding").unwrap_or_default().to_ascii_lowercase();
     let error = failed.map(|e| format!("{}: {e}", named()));
+    if error.is_some() && out.is_empty() {
+        return Ok(cap_body(body, cap, error));
+    }
     Ok(DecodedBody { bytes: out.into(), truncated, error })
 }
 
@@ -152,7 +156,8 @@ mod tests {
         half.truncate(half.len() / 2);
         let d = decode_body(&headers("gzip"), half.into(), 1 << 20);
         assert!(!d.bytes.is_empty() && d.error.is_some());
-        assert!(decode_body(&headers("br"), Bytes::from_static(b"not brotli"), 100).error.is_some());
+        let other = decode_body(&headers("br"), Bytes::from_static(b"not brotli"), 100);
+        assert_eq!((&other.bytes[..], other.error.is_some()), (&b"not brotli"[..], true), "it is in no coding");
     }
 
     #[test]

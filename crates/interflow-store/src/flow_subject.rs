@@ -84,11 +84,7 @@ impl<C: FlowContents> FlowSubject<'_, C> {
     fn decoded_body(&self, direction: Direction) -> Result<Bytes> {
         let body = self.contents.body(direction)?;
         Ok(match FlowRecord::headers(self.row, direction) {
-            Some(headers) => {
-                let decoded = decoded_body::decode_body(headers, body.clone(), MAX_SEARCHED_BODY);
-                // A body that is not in its declared coding is shown as it is.
-                if decoded.error.is_some() && decoded.bytes.is_empty() { body } else { decoded.bytes }
-            }
+            Some(headers) => decoded_body::decode_body(headers, body, MAX_SEARCHED_BODY).bytes,
             None => body,
         })
     }

@@ -66,10 +66,8 @@ pub fn reply_with_data(shape: ApiFormat, media_type: &str, status: u16, body: &[
     }) {
         return assembly.end();
     }
-    let mut reply = match interflow_codec::json::parse(body) {
-        Ok(value) => json_reply(shape, status, value),
-        Err(_) => unreadable(shape, body),
-    };
+    let parsed = interflow_codec::json::parse(body);
+    let mut reply = parsed.map_or_else(|_| unreadable(shape, body), |value| json_reply(shape, status, value));
     // An error that is not in the format of the API, such as a proxy's page, is shown as it came.
     if status >= 400 && !reply.blocks.iter().any(|b| matches!(b, ContentBlock::Error { .. })) {
         let message = String::from_utf8_lossy(body.get(..2000.min(body.len())).unwrap_or_default()).into_owned();

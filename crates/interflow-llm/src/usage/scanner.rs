@@ -76,12 +76,10 @@ impl UsageReader {
     /// Counts the text of an event of a stream, and notices the first, or the error in its place. Most events do nothing
     /// but add this text.
     fn read_text(&mut self, event: &ParsedEvent, added: Option<&str>) {
-        let texts = match added {
-            Some(_) => &[],
-            None => event.marked().map(|marked| &marked.spans[..]).unwrap_or_default(),
-        };
+        let marked = if added.is_some() { None } else { event.marked().ok() };
         // Events that end a text repeat it, without a channel.
-        let generated = texts.iter().filter(|s| s.channel.is_some()).map(|s| s.range.len());
+        let texts = marked.into_iter().flat_map(|marked| &marked.spans).filter(|span| span.channel.is_some());
+        let generated = texts.map(|span| span.range.len());
         let mut has_text = false;
         for length in generated.chain(added.map(str::len)).filter(|length| *length > 0) {
             has_text = true;

@@ -106,10 +106,16 @@ async fn subscribe(
 ) -> (Vec<String>, Vec<String>) {
     let calls = subscriptions.into_iter().filter_map(|Subscription { server, uri, original }| {
         let context = contexts.iter().find(|context| Arc::ptr_eq(&context.server, &server))?;
-        let (context, binding) = (Arc::clone(context), Arc::new(StateBinding::new("", "", "", "")));
-        let (name, method) = (uri.clone(), ClientMethod::Subscribe(uri.clone()));
-        let (original, passed, state, task) = (original.map(ClientMethod::Subscribe), None, None, None);
-        let call = ServerCall { context, name, method, original, passed, state, binding, task };
+        let call = ServerCall {
+            context: Arc::clone(context),
+            name: uri.clone(),
+            method: ClientMethod::Subscribe(uri.clone()),
+            original: original.map(ClientMethod::Subscribe),
+            passed: None,
+            state: None,
+            task: None,
+            binding: Arc::new(StateBinding::new("", "", "", "")),
+        };
         Some(async move { call.run(None, None).await.is_ok().then_some(uri) })
     });
     let accepted = join_all(calls).await.into_iter().flatten().collect();

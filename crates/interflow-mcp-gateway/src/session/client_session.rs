@@ -245,7 +245,8 @@ impl McpSession {
 }
 
 /// Vaults for values of the client and of servers, with one key for both, so that a value has one placeholder, whichever side
-/// named it first. Servers may repeat what is in either. `master` is the secret of the installation, so that placeholders are the same on all replicas.
+/// named it first. Servers may repeat what is in either. `master` is the secret of the installation, so that placeholders are
+/// the same on all replicas.
 pub(crate) fn new_vaults(master: &[u8; 32], name: &str, context: &str) -> (SharedSession, SharedSession) {
     let key = VaultKey::for_conversation(master, name.as_bytes());
     let vault = || RedactionSession::reversible(PlaceholderVault::new(&key)).in_context(context);

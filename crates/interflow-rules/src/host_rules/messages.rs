@@ -61,7 +61,9 @@ impl MessageRuleContext {
             ..ActionContext::new(&bound.program, Phase::Message, &mut self.flow)
         };
         let verdict = bound.run_to_end(&mut at).await.into();
-        self.tags.lock().clone_from(&self.flow.tags);
+        if self.tags.lock().len() < self.flow.tags.len() {
+            self.tags.lock().clone_from(&self.flow.tags);
+        }
         match verdict {
             MessageVerdict::Continue => Ok(Some(message.payload)),
             MessageVerdict::Drop => Ok(None),

@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 
 use interflow_codec::aws_event_stream::{self, HeaderValue};
 use interflow_types::{ByteStr, CallUsage, Timestamp};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::{Members, ReplyHead, sse_event};
@@ -20,6 +21,14 @@ static FORMS: LazyLock<Value> = LazyLock::new(|| crate::built_in(include_str!(".
 
 /// The type of an event that adds to a block.
 pub const DELTA: &str = "content_block_delta";
+
+#[derive(Serialize)]
+struct Delta<'a> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    index: usize,
+    delta: Members<'a>,
+}
 
 /// The form of a client's reply, and what its events depend on.
 #[derive(Debug, Default)]
@@ -97,12 +106,10 @@ impl Spelling {
 
     /// Writes a delta of Anthropic's API for the client. Most events are deltas: they are written without a tree.
     pub fn delta(&mut self, index: usize, delta: &[(&'static str, &str)], out: &mut Vec<u8>) {
-        match (self.client, serde_json::to_string(&Members(delta))) {
-            (WireFormat::Anthropic, Ok(delta)) => {
-                let data = format!(r#"{{"type":"{DELTA}","index":{index},"delta":{delta}}}"#);
-                out.extend_from_slice(format!("event: {DELTA}\ndata: {data}\n\n").as_bytes());
-            }
-            _ => self.event(&json!({ "type": DELTA, "index": index, "delta": Members(delta) }), out),
+        let event = Delta { kind: DELTA, index, delta: Members(delta) };
+        match self.client {
+            WireFormat::Anthropic => sse_event(DELTA, &event, out),
+            _ => self.event(&json!(event), out),
         }
     }
 

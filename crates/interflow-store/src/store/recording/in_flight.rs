@@ -220,8 +220,8 @@ impl InFlightFlow {
             self.row.tunnel = Some(TunnelRecord { sent: t.sent, received: t.received });
         }
         // Flows that failed early or were cut off have no timings, but a duration is shown for them as well.
-        let so_far = Timestamp::now().micros().saturating_sub(self.row.started.micros());
-        self.row.timings.done.get_or_insert(end.after.unwrap_or(so_far));
+        let so_far = || Timestamp::now().micros().saturating_sub(self.row.started.micros());
+        self.row.timings.done = self.row.timings.done.or(end.after).or_else(|| Some(so_far()));
     }
 }
 

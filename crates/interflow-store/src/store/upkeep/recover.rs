@@ -67,7 +67,7 @@ pub(crate) fn recover(dir: &Path, segments: &Path, db: &Connection) -> Result<(S
 
 /// Marks flows that were running as cut off when the last row was inserted, which is the last time known of all.
 fn mark_open_as_cut(db: &Connection) -> Result<u64> {
-    db.execute_batch("BEGIN IMMEDIATE")?;
+    let work = db.unchecked_transaction()?;
     let sql = "SELECT id, (SELECT stored FROM flows ORDER BY seq DESC LIMIT 1) FROM flows WHERE state = 0";
     let mut open = db.prepare(sql)?;
     let open: Vec<([u8; 16], u64)> = open.query_map([], |r| Ok((r.get(0)?, r.get(1)?)))?.collect::<Result<_, _>>()?;
@@ -80,7 +80,7 @@ fn mark_open_as_cut(db: &Connection) -> Result<u64> {
             rows::update(db, &stored.as_new())?;
         }
     }
-    db.execute_batch("COMMIT")?;
+    work.commit()?;
     Ok(cut)
 }
 

@@ -211,6 +211,7 @@ pub fn run(args: &RunArgs, loaded: LoadedConfig, file: ConfigFile, stamps: FileS
     Ok(())
 }
 
+/// With `--origins`, starts them; returns what the configuration needs to reach them.
 #[cfg(feature = "demo")]
 async fn lead_to_origins(args: &RunArgs, home: &DataDir) -> Result<ApplyFlagsFn> {
     if !args.origins {

@@ -205,7 +205,6 @@ pub fn name_other(error: CliError, home: &DataDir) -> CliError {
     ))
 }
 
-/// With `--origins`, starts them; returns what the configuration needs to reach them.
 #[cfg(test)]
 mod tests {
     use super::*;
