@@ -130,7 +130,7 @@ pub fn broken_pairs(calls: &[CallRecord]) -> Vec<BrokenPair> {
             continue;
         };
         if let Some((index, earlier)) = before {
-            let needs_marks = matches!(call.provider.as_str(), "anthropic" | "bedrock");
+            let needs_marks = matches!(call.row.provider.as_str(), "anthropic" | "bedrock");
             // What the call before left in the cache. Caches that fill themselves hold all of its prompt.
             let filled = earlier.cache_read.saturating_add(earlier.cache_write);
             let warm = if needs_marks || earlier.cache_write > 0 { filled } else { earlier.input };
@@ -298,6 +298,8 @@ pub fn advice(breaks: &[CacheBreak]) -> Vec<CacheAdvice> {
 mod tests {
     use super::*;
     use interflow_llm::message::{MessageRole, ToolDefinition};
+    use interflow_store::{ExchangeRow, TokenUsage};
+    use interflow_types::{FlowId, Timestamp};
     use serde_json::json;
 
     fn request(system: &str, tools: &[&str], said: &[&str]) -> ModelRequest {
@@ -364,14 +366,19 @@ mod tests {
     fn call(provider: &str, usage: (u64, u64, u64)) -> CallRecord {
         let (input, cache_read, cache_write) = usage;
         CallRecord {
-            flow: interflow_types::FlowId::from_u128(1),
-            part: 0,
-            conversation: String::new(),
-            started: interflow_types::Timestamp::default(),
-            leaf: None,
-            agent: String::new(),
-            model: "m".into(),
-            provider: provider.into(),
+            row: ExchangeRow {
+                flow: FlowId::from_u128(1),
+                part: 0,
+                conversation: String::new(),
+                started: Timestamp::default(),
+                leaf: None,
+                agent: String::new(),
+                model: "m".into(),
+                provider: provider.into(),
+                used: TokenUsage::default(),
+                failed: false,
+                facts: String::new(),
+            },
             usage: Some(CallUsage { input, cache_read, cache_write, ..CallUsage::default() }),
             cost: None,
             facts: super::super::records::CallFacts::default(),

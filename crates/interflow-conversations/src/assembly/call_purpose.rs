@@ -3,9 +3,9 @@
 use std::sync::LazyLock;
 
 use interflow_types::schema::JsonSchema;
-use memchr::memmem;
 use serde::{Deserialize, Serialize};
 
+use super::searched_text::SearchedText;
 use interflow_llm::message::{ContentBlock, MessageRole, ModelRequest, joined};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
@@ -48,37 +48,17 @@ static MARKERS: LazyLock<CallMarkers> = LazyLock::new(|| {
     serde_json::from_str(include_str!("../../data/call_markers.json")).expect("a test reads the file")
 });
 
-/// The longest needle for which `memmem` needs no preparation.
-const NEEDLE: usize = 32;
-/// Places that begin like the phrase and are compared with it, before the whole phrase is searched: what precedes the
-/// phrase may repeat its beginning any number of times.
-const MAX_COMPARED: usize = 64;
-
-/// As `str::contains`, with vector instructions: prompts are long, and most are searched for every phrase in vain. The
-/// preparation for a phrase of some hundred bytes takes longer than the search of such a prompt, so its beginning is
-/// searched first.
-pub(super) fn has_phrase(text: &str, phrase: &str) -> bool {
-    let (mut text, phrase) = (text.as_bytes(), phrase.as_bytes());
-    let head = memmem::Finder::new(phrase.get(..NEEDLE).unwrap_or(phrase));
-    for _ in 0..MAX_COMPARED {
-        let Some(rest) = head.find(text).and_then(|at| text.get(at..)) else { return false };
-        if rest.starts_with(phrase) {
-            return true;
-        }
-        text = rest.get(1..).unwrap_or_default();
-    }
-    memmem::find(text, phrase).is_some()
-}
-
 /// Classifies a request by its prompt and limits, since no API marks auxiliary calls.
 pub fn detect_purpose(request: &ModelRequest) -> CallPurpose {
     let last = request.messages.iter().rev().find(|m| m.role == MessageRole::User);
     let last = last.map(|m| joined(&m.blocks)).unwrap_or_default();
-    let says = |words: &[String], text: &str| words.iter().any(|w| has_phrase(text, w));
+    let (prompt, systems) = (SearchedText::new(&last), request.system.iter().filter(|s| s.len() < 20_000));
     // A long system prompt may quote such phrases; those of auxiliary calls are short.
-    let system = |words: &[String]| request.system.iter().any(|s| s.len() < 20_000 && says(words, s));
+    let systems: Vec<SearchedText<'_>> = systems.map(|s| SearchedText::new(s)).collect();
+    let says = |words: &[String], text: &SearchedText<'_>| words.iter().any(|w| text.contains(w));
+    let system = |words: &[String]| systems.iter().any(|s| says(words, s));
     // Checked first: compaction happens in a history with tools as well.
-    if says(&MARKERS.compaction, &last) || system(&MARKERS.compaction) {
+    if says(&MARKERS.compaction, &prompt) || system(&MARKERS.compaction) {
         return CallPurpose::Compact;
     }
     if request.max_tokens == Some(1) || last.trim() == "quota" && request.messages.len() == 1 {
@@ -90,10 +70,10 @@ pub fn detect_purpose(request: &ModelRequest) -> CallPurpose {
         return CallPurpose::Step;
     }
     let is_short = last.len() < 4000 && request.messages.len() <= 2;
-    if system(&MARKERS.title_system) || system(&MARKERS.title) || is_short && says(&MARKERS.title, &last) {
+    if system(&MARKERS.title_system) || system(&MARKERS.title) || is_short && says(&MARKERS.title, &prompt) {
         return CallPurpose::Title;
     }
-    let utility = system(&MARKERS.utility) || says(&MARKERS.utility, &last);
+    let utility = system(&MARKERS.utility) || says(&MARKERS.utility, &prompt);
     if utility { CallPurpose::Utility } else { CallPurpose::Step }
 }
 
@@ -101,21 +81,6 @@ pub fn detect_purpose(request: &ModelRequest) -> CallPurpose {
 mod tests {
     use super::*;
     use interflow_llm::message::{ChatMessage, ToolDefinition};
-
-    #[test]
-    fn a_phrase_is_found_wherever_it_stands_and_whatever_precedes_it() {
-        let long = "ab".repeat(20) + "c" + &"the last words ".repeat(20);
-        for phrase in ["", "x", "words", &"ab".repeat(16), &"ab".repeat(17), &long] {
-            for before in ["", "x", "ab", &"ab".repeat(100), &"ab".repeat(3000), &"ä".repeat(40)] {
-                for text in [[before, phrase].concat(), [before, phrase, "ab"].concat(), before.to_owned()] {
-                    assert_eq!(has_phrase(&text, phrase), text.contains(phrase), "{phrase:?} in {text:?}");
-                }
-                let mut cut = [before, phrase].concat();
-                cut.pop();
-                assert_eq!(has_phrase(&cut, phrase), cut.contains(phrase), "{phrase:?} in {cut:?}");
-            }
-        }
-    }
 
     #[test]
     fn auxiliary_calls_are_distinguished_from_conversation_steps() {

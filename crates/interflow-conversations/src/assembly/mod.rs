@@ -14,6 +14,7 @@ pub mod diff;
 mod injected_context;
 mod recorded_call;
 mod records;
+mod searched_text;
 mod session;
 pub mod view;
 

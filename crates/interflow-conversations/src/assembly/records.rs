@@ -1,8 +1,8 @@
 //! The stored rows of conversations, messages and calls.
 
-use interflow_store::ConversationRow;
+use interflow_store::{ConversationRow, ExchangeRow};
 use interflow_types::schema::JsonSchema;
-use interflow_types::{CallUsage, FlowId, Timestamp};
+use interflow_types::{CallUsage, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::call_purpose::CallPurpose;
@@ -111,16 +111,8 @@ pub enum BranchReason {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct CallRecord {
-    pub flow: FlowId,
-    /// For a WebSocket, the number of the message that started the call; else 0.
-    pub part: u64,
-    pub conversation: String,
-    pub started: Timestamp,
-    /// The last message of the request or the reply.
-    pub leaf: Option<u128>,
-    pub agent: String,
-    pub model: String,
-    pub provider: String,
+    /// Without its facts and its tokens, which stand beside it.
+    pub row: ExchangeRow,
     /// Token usage; `None` if the provider did not report it.
     pub usage: Option<CallUsage>,
     /// Cost in US dollars, if the provider reports it; prices are applied elsewhere.

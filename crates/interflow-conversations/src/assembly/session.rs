@@ -11,13 +11,14 @@
 
 use std::collections::HashMap;
 
-use interflow_store::ConversationRow;
+use interflow_store::{ConversationRow, ExchangeRow, TokenUsage};
 use interflow_types::Timestamp;
 
-use super::call_purpose::{CallPurpose, detect_purpose, has_phrase};
+use super::call_purpose::{CallPurpose, detect_purpose};
 use super::content_part::{ContentPart, chain_hash, content_parts, hash, reply_parts};
 use super::recorded_call::ParsedCall;
 use super::records::*;
+use super::searched_text::SearchedText;
 use interflow_llm::message::{ContentBlock, MessageRole};
 
 /// Maximum number of conversations kept per session.
@@ -187,7 +188,8 @@ impl AgentSession {
         // A message that already has a continuation gets a second one: the client went back. Reordered replies are no
         // edit by the user.
         let begins = (grown && known < parts.len() && !restated).then(|| {
-            let compacted = begins_with_summary(&parts[known..]) || repeats_last_words(t, &parts[known..]);
+            let texts = first_user_texts(&parts[known..]);
+            let compacted = begins_with_summary(&texts) || repeats_last_words(t, &texts);
             if compacted { BranchReason::Compacted } else { BranchReason::Edited }
         });
         InsertionPoint { thread, known, parent, begins, after: None }
@@ -233,8 +235,10 @@ impl AgentSession {
                 .find_map(|(i, t)| t.facts.calls.iter().position(|c| !c.claimed && fits(c)).map(|call| (i, call)))
         };
         // Agents may add instructions around the prompt; a long beginning is then enough.
-        find(&|c| c.prompt.0 == same)
-            .or_else(|| find(&|c| c.head.chars().count() >= MIN_PROMPT_MATCH_CHARS && has_phrase(&prompt, &c.head)))
+        find(&|c| c.prompt.0 == same).or_else(|| {
+            let prompt = SearchedText::new(&prompt);
+            find(&|c| c.head.chars().count() >= MIN_PROMPT_MATCH_CHARS && prompt.contains(&c.head))
+        })
     }
 
     fn start_subagent(&mut self, seen: &ParsedCall, parent: usize, call: usize) -> InsertionPoint {
@@ -301,8 +305,9 @@ impl AgentSession {
     /// preferring main conversations over sub-agents and newer over older.
     fn compacted_thread(&self, seen: &ParsedCall, parts: &[ContentPart]) -> Option<usize> {
         let tools = Some(tools_hash(seen));
-        let summary = begins_with_summary(parts);
-        let all = self.threads.iter().enumerate().map(|(i, t)| (repeats_last_words(t, parts), i, t));
+        let texts = first_user_texts(parts);
+        let summary = begins_with_summary(&texts);
+        let all = self.threads.iter().enumerate().map(|(i, t)| (repeats_last_words(t, &texts), i, t));
         let rank = |(repeats, i, t): &(bool, usize, &ThreadState)| {
             (*repeats, t.facts.tools == tools, t.row.parent.is_none(), t.row.updated, *i)
         };
@@ -563,19 +568,20 @@ fn opening_text(parts: &[ContentPart]) -> String {
 }
 
 /// Whether a history begins with the summary of a conversation.
-fn begins_with_summary(parts: &[ContentPart]) -> bool {
-    first_user_texts(parts).any(|t| CONTINUATION_MARKERS.iter().any(|c| has_phrase(t, c)))
+fn begins_with_summary(texts: &[SearchedText<'_>]) -> bool {
+    texts.iter().any(|t| CONTINUATION_MARKERS.iter().any(|c| t.contains(c)))
 }
 
 /// Whether a history begins with the last words of a conversation.
-fn repeats_last_words(thread: &ThreadState, parts: &[ContentPart]) -> bool {
+fn repeats_last_words(thread: &ThreadState, texts: &[SearchedText<'_>]) -> bool {
     let last_words = &thread.facts.said;
-    last_words.chars().count() >= MIN_PROMPT_MATCH_CHARS && first_user_texts(parts).any(|t| has_phrase(t, last_words))
+    last_words.chars().count() >= MIN_PROMPT_MATCH_CHARS && texts.iter().any(|t| t.contains(last_words))
 }
 
-fn first_user_texts(parts: &[ContentPart]) -> impl Iterator<Item = &str> {
+fn first_user_texts(parts: &[ContentPart]) -> Vec<SearchedText<'_>> {
     // The summary may come after injected context, but not much later.
-    parts.iter().take(4).filter(|a| a.body.role == MessageRole::User).map(ContentPart::text)
+    let first = parts.iter().take(4).filter(|a| a.body.role == MessageRole::User);
+    first.map(|part| SearchedText::new(part.text())).collect()
 }
 
 /// A title in the forms that models return: plain, quoted, or in JSON.
@@ -596,8 +602,7 @@ fn truncate_text(text: &str, most: usize) -> String {
             line.push(' ');
         }
         line.push_str(word);
-        // Four bytes per character are the most that UTF-8 needs.
-        if line.len() > most * 4 {
+        if line.chars().count() > most {
             break;
         }
     }
@@ -628,7 +633,7 @@ fn call_facts(seen: &ParsedCall, purpose: CallPurpose) -> CallFacts {
 }
 
 fn call_record(seen: &ParsedCall, conversation: &str, leaf: Option<u128>, facts: CallFacts) -> CallRecord {
-    CallRecord {
+    let row = ExchangeRow {
         flow: seen.flow,
         part: seen.part,
         conversation: conversation.to_owned(),
@@ -637,8 +642,9 @@ fn call_record(seen: &ParsedCall, conversation: &str, leaf: Option<u128>, facts:
         agent: seen.agent.name.clone(),
         model: seen.model().to_owned(),
         provider: seen.provider.clone(),
-        usage: seen.reply.usage.map(|usage| usage.at_host(&seen.host)),
-        cost: seen.reply.cost,
-        facts,
-    }
+        failed: facts.error.is_some(),
+        used: TokenUsage::default(),
+        facts: String::new(),
+    };
+    CallRecord { row, usage: seen.reply.usage.map(|usage| usage.at_host(&seen.host)), cost: seen.reply.cost, facts }
 }

@@ -353,19 +353,19 @@ fn shortened_history_continues_its_own_conversation_after_sub_agents() {
     let prompt = "Find every caller of the function and list them, one per line, please.";
     let task = calls("t1", "Task", prompt);
     world.ask(Some("s"), &[user("fix it")], task.clone());
-    let main = world.kept.exchanges[0].conversation.clone();
+    let main = world.kept.exchanges[0].row.conversation.clone();
     let few = json!({"model": "claude", "messages": [user(prompt)], "tools": [{"name": "Read"}, {"name": "Grep"}],
         "metadata": {"user_id": "user_1_session_s"}});
-    let sub = world.send(few, assistant("there are none")).conversation.clone();
+    let sub = world.send(few, assistant("there are none")).row.conversation.clone();
     assert_ne!(sub, main);
     let short = user("This session is being continued from a previous conversation that ran out of context.");
-    assert_eq!(world.ask(Some("s"), std::slice::from_ref(&short), assistant("going on")).conversation, main);
+    assert_eq!(world.ask(Some("s"), std::slice::from_ref(&short), assistant("going on")).row.conversation, main);
     let leaf = world.kept.path(&main).into_iter().find(|n| n.facts.begins == Some(BranchReason::Compacted));
     assert!(leaf.is_some_and(|n| n.facts.after.is_some()), "it follows what was said before");
     let counted = json!({"model": "claude", "messages": [user("fix it")], "metadata": {"user_id": "user_1_session_s"}});
     let count = world.send_to("/v1/messages/count_tokens?beta=true", counted, json!({"input_tokens": 12}));
-    assert_eq!((count.facts.purpose, count.leaf), (CallPurpose::Probe, None), "to count is not to ask");
-    assert_eq!(count.conversation, main);
+    assert_eq!((count.facts.purpose, count.row.leaf), (CallPurpose::Probe, None), "to count is not to ask");
+    assert_eq!(count.row.conversation, main);
 }
 
 #[test]
@@ -390,7 +390,7 @@ fn identical_conversations_held_twice_are_separate() {
         .kept
         .conversations
         .keys()
-        .map(|id| w.kept.exchanges.iter().filter(|e| e.conversation == *id).count())
+        .map(|id| w.kept.exchanges.iter().filter(|e| e.row.conversation == *id).count())
         .collect();
     assert_eq!(exchanges, [2, 2]);
     assert_same(&w.kept, &w.with_short_memory());
@@ -480,7 +480,7 @@ fn a_session_that_begins_with_an_auxiliary_call_shows_its_conversation() {
         "metadata": session});
     let mut w = World::new();
     w.send(title.clone(), assistant("Fehlersuche"));
-    let first = w.kept.exchanges[0].conversation.clone();
+    let first = w.kept.exchanges[0].row.conversation.clone();
     let mut history = vec![user("fix the bug"), user("now")];
     for n in 0..3 {
         let answer = assistant(&format!("step {n}"));
@@ -493,8 +493,8 @@ fn a_session_that_begins_with_an_auxiliary_call_shows_its_conversation() {
     assert_eq!(w.kept.words(&main.row.id).last().unwrap(), "a:step 2");
     // A known auxiliary call, and a history that was cleared, belong to the conversation.
     let quota = json!({"model": "haiku", "max_tokens": 1, "messages": [user("quota")], "metadata": session});
-    assert_eq!(w.send(quota, assistant("#")).conversation, main.row.id);
-    assert_eq!(w.ask(Some("s"), &[user("something else")], assistant("else")).conversation, main.row.id);
+    assert_eq!(w.send(quota, assistant("#")).row.conversation, main.row.id);
+    assert_eq!(w.ask(Some("s"), &[user("something else")], assistant("else")).row.conversation, main.row.id);
     // The same title again changes nothing.
     w.send(title, assistant("Fehlersuche"));
     assert_eq!(w.main().row.id, main.row.id);
@@ -506,8 +506,8 @@ fn a_conversation_without_tools_that_goes_on_is_no_auxiliary_call() {
     let mut w = World::new();
     let ask = |history: &[Value]| json!({"model": "claude", "messages": history, "metadata": {"user_id": "user_1_session_s"}});
     w.send(ask(&[user("tell me a story")]), assistant("once"));
-    let story = w.kept.exchanges[0].conversation.clone();
-    let work = w.ask(Some("s"), &[user("fix the bug")], assistant("done")).conversation.clone();
+    let story = w.kept.exchanges[0].row.conversation.clone();
+    let work = w.ask(Some("s"), &[user("fix the bug")], assistant("done")).row.conversation.clone();
     w.send(ask(&[user("tell me a story"), assistant("once"), user("and then?")]), assistant("the end"));
     let parents = [&story, &work].map(|id| w.kept.conversations[id].row.parent.clone());
     assert_eq!(parents, [None, None]);

@@ -328,10 +328,10 @@ pub(crate) fn call_views(exchanges: Vec<CallRecord>) -> Vec<CallView> {
         // Without streaming, the first byte comes with the last, and the speed would mean nothing.
         let speed = e.usage.filter(|u| u.output > 0 && writing > 0 && e.facts.stream);
         views.push(CallView {
-            flow: e.flow.to_string(),
-            part: e.part,
-            started: e.started.micros(),
-            model: e.model,
+            flow: e.row.flow.to_string(),
+            part: e.row.part,
+            started: e.row.started.micros(),
+            model: e.row.model,
             usage: e.usage,
             cost: e.cost,
             speed: speed.map(|u| u.output as f64 * 1e6 / writing as f64),

@@ -70,7 +70,7 @@ fn call_row(e: CallRecord, pricing: &CallPricing) -> ExchangeRow {
     // Calls that providers do not charge for.
     let is_free = e.facts.status >= 400 || e.facts.purpose == CallPurpose::Probe;
     let price = || match &e.usage {
-        Some(usage) => pricing(&e.provider, &e.model, usage, e.started),
+        Some(usage) => pricing(&e.row.provider, &e.row.model, usage, e.row.started),
         None => is_free.then_some(0.0),
     };
     // The provider's own figure is more exact than a price list.
@@ -86,23 +86,11 @@ fn call_row(e: CallRecord, pricing: &CallPricing) -> ExchangeRow {
         cost: cost.unwrap_or_default(),
         unpriced: u64::from(cost.is_none()),
     };
-    ExchangeRow {
-        flow: e.flow,
-        part: e.part,
-        conversation: e.conversation,
-        started: e.started,
-        leaf: e.leaf,
-        agent: e.agent,
-        model: e.model,
-        provider: e.provider,
-        used,
-        failed: e.facts.error.is_some(),
-        facts: to_json_text(&e.facts),
-    }
+    ExchangeRow { used, facts: to_json_text(&e.facts), ..e.row }
 }
 
-pub fn call_record(row: ExchangeRow) -> CallRecord {
-    let facts: crate::assembly::CallFacts = from_json_text(&row.facts);
+pub fn call_record(mut row: ExchangeRow) -> CallRecord {
+    let facts: crate::assembly::CallFacts = from_json_text(&std::mem::take(&mut row.facts));
     let used = row.used;
     let usage = CallUsage {
         input: used.input,
@@ -113,18 +101,11 @@ pub fn call_record(row: ExchangeRow) -> CallRecord {
         ..CallUsage::default()
     };
     CallRecord {
-        flow: row.flow,
-        part: row.part,
-        conversation: row.conversation,
-        started: row.started,
-        leaf: row.leaf,
-        agent: row.agent,
-        model: row.model,
-        provider: row.provider,
         // Zero tokens and unknown tokens are stored alike; the flag tells them apart.
         usage: facts.counted.then_some(usage),
         cost: (used.unpriced == 0).then_some(used.cost),
         facts,
+        row,
     }
 }
 

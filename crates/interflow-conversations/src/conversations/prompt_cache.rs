@@ -52,13 +52,13 @@ fn cache_break(
 ) -> Result<CacheBreak> {
     let (before, after) = (&calls[pair.before], &calls[pair.after]);
     let usage = after.usage.unwrap_or_default();
-    let price = |usage| pricing(&after.provider, &after.model, usage, after.started);
+    let price = |usage| pricing(&after.row.provider, &after.row.model, usage, after.row.started);
     let paid_more = price(&usage).zip(price(&usage_without_break(&usage, pair.lost))).map(|(a, b)| (a - b).max(0.0));
     Ok(CacheBreak {
-        flow: after.flow.to_string(),
-        part: after.part,
+        flow: after.row.flow.to_string(),
+        part: after.row.part,
         turn: after.facts.turn,
-        started: after.started.micros(),
+        started: after.row.started.micros(),
         lost_tokens: pair.lost,
         lost_cost: paid_more,
         reason: reason(store, before, after, pair)?,
@@ -66,13 +66,13 @@ fn cache_break(
 }
 
 fn reason(store: &dyn FlowStore, before: &CallRecord, after: &CallRecord, pair: &BrokenPair) -> Result<BreakReason> {
-    let read = |call: &CallRecord| read_request(store, call.flow, call.part);
+    let read = |call: &CallRecord| read_request(store, call.row.flow, call.row.part);
     let (Some(old), Some(new)) = (read(before)?, read(after)?) else {
         let detail = "one of the two requests was not fully recorded".to_owned();
         return Ok(BreakReason { cause: BreakCause::Unknown, detail, change: None });
     };
-    let ended = before.started.micros().saturating_add(before.facts.duration);
-    let reason = break_reason(&old, &new, after.started.micros().saturating_sub(ended));
+    let ended = before.row.started.micros().saturating_add(before.facts.duration);
+    let reason = break_reason(&old, &new, after.row.started.micros().saturating_sub(ended));
     // With another beginning a mark would not have helped either.
     Ok(match reason.cause {
         BreakCause::Evicted | BreakCause::Expired if pair.is_unmarked => {

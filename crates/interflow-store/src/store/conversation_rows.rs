@@ -1,5 +1,7 @@
 //! Columns of the tables of conversations, and how their rows are read.
 
+use std::cell::RefCell;
+
 use interflow_types::{FlowId, Timestamp};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Row};
@@ -7,7 +9,7 @@ use rusqlite::{Connection, Row};
 use crate::conversations::{ConversationRow, ExchangeRow, TokenUsage};
 use crate::error::{Result, StoreError};
 use crate::store::rows;
-use crate::store::segments::compress;
+use crate::store::segments::compress::{self, Compressor};
 
 pub(crate) const CONVERSATION: &str = "c.id, c.session, c.parent, c.started, c.updated, c.agent, c.model, c.provider, c.host, c.user, c.title, c.turns, c.facts";
 pub(crate) const USAGE_SUMS: &str = "count(*), coalesce(sum(input), 0), coalesce(sum(output), 0), coalesce(sum(cache_read), 0), \
@@ -16,7 +18,10 @@ pub(crate) const USAGE_SUMS: &str = "count(*), coalesce(sum(input), 0), coalesce
 /// The columns of a call, in every database.
 pub const EXCHANGE: &str = "flow, part, conversation, started, leaf, agent, model, provider, input, output, cache_read, \
      cache_write, reasoning, cost, facts, failed";
-const MIN_COMPRESSED_LEN: usize = 256;
+thread_local! {
+    /// To make one takes longer than to compress a short text.
+    static COMPRESSOR: RefCell<Compressor> = RefCell::new(Compressor::new(true));
+}
 /// Maximum size of a body when read back, in bytes: bounds what a damaged length may allocate.
 const MAX_DECOMPRESSED_LEN: usize = 256 << 20;
 
@@ -103,15 +108,10 @@ pub(crate) fn key_of(value: ValueRef<'_>) -> Result<Option<u128>> {
 
 /// The first byte says whether the rest is compressed.
 pub fn compress_text(body: &str) -> Vec<u8> {
-    if body.len() > MIN_COMPRESSED_LEN
-        && let Ok(squeezed) = zstd::bulk::compress(body.as_bytes(), 3)
-        // The five bytes are the marker and the length.
-        && squeezed.len() + 5 < body.len()
-        && let Ok(length) = u32::try_from(body.len())
-    {
-        return [&[1][..], &length.to_be_bytes(), &squeezed].concat();
-    }
-    [&[0][..], body.as_bytes()].concat()
+    COMPRESSOR.with_borrow_mut(|c| match (c.compress(body.as_bytes()), u32::try_from(body.len())) {
+        (Some(squeezed), Ok(length)) => [&[1][..], &length.to_be_bytes(), squeezed].concat(),
+        _ => [&[0][..], body.as_bytes()].concat(),
+    })
 }
 
 pub fn decompress_text(stored: &[u8]) -> Result<String> {

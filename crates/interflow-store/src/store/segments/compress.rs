@@ -13,6 +13,8 @@ const LEVEL: i32 = 1;
 /// Decompressors that are not in use: to make one takes longer than to decompress a short body.
 static IDLE: Mutex<Vec<Decompressor<'static>>> = Mutex::new(Vec::new());
 const MAX_IDLE: usize = 4;
+/// Bytes that a compressor keeps for its output.
+const MAX_IDLE_BUFFER: usize = 1 << 20;
 
 /// Decompresses at most `len` bytes.
 ///
@@ -49,6 +51,7 @@ impl Compressor {
             return None;
         }
         self.buffer.clear();
+        self.buffer.shrink_to(MAX_IDLE_BUFFER);
         self.buffer.reserve(zstd::zstd_safe::compress_bound(raw.len()));
         // The buffer is as large as zstd can need, so this fails only for reasons that make raw storage the safe
         // choice.

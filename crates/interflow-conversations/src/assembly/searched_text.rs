@@ -1,0 +1,65 @@
+//! The search of one text for many phrases.
+
+use memchr::memmem;
+
+const RUN_BYTES: usize = 8;
+/// Binary logarithm of the number of marks: a prompt of some hundred thousand bytes leaves half of them unset.
+const MARKS_LOG2: u32 = 17;
+/// Runs of a phrase whose marks are looked up.
+const CHECKED_RUNS: usize = 4;
+
+/// A text that is searched for many phrases, most of them in vain. To prepare the search for a phrase takes longer than to
+/// search a short prompt for it, so a mark for each run of eight bytes of the text first rules out nearly every phrase that
+/// is not in it.
+pub(super) struct SearchedText<'t> {
+    text: &'t str,
+    marks: Vec<u64>,
+}
+
+impl<'t> SearchedText<'t> {
+    pub fn new(text: &'t str) -> Self {
+        let mut marks = vec![0; 1 << (MARKS_LOG2 - 6)];
+        for run in text.as_bytes().array_windows() {
+            let mark = mark_of(run);
+            marks[mark / 64] |= 1_u64 << (mark % 64);
+        }
+        Self { text, marks }
+    }
+
+    /// As `str::contains`.
+    pub fn contains(&self, phrase: &str) -> bool {
+        let (runs, _) = phrase.as_bytes().as_chunks();
+        let is_marked = |mark: usize| self.marks[mark / 64] >> (mark % 64) & 1 == 1;
+        runs.iter().take(CHECKED_RUNS).all(|run| is_marked(mark_of(run)))
+            && memmem::find(self.text.as_bytes(), phrase.as_bytes()).is_some()
+    }
+}
+
+/// Fibonacci hashing.
+const fn mark_of(run: &[u8; RUN_BYTES]) -> usize {
+    (u64::from_le_bytes(*run).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - MARKS_LOG2)) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_phrase_is_found_wherever_it_stands_and_whatever_precedes_it() {
+        let long = "ab".repeat(20) + "c" + &"the last words ".repeat(20);
+        for phrase in ["", "x", "words", &"ab".repeat(16), &"ab".repeat(17), &long] {
+            for before in ["", "x", "ab", &"ab".repeat(100), &"ab".repeat(3000), &"ä".repeat(40)] {
+                for text in [[before, phrase].concat(), [before, phrase, "ab"].concat(), before.to_owned()] {
+                    assert_eq!(
+                        SearchedText::new(&text).contains(phrase),
+                        text.contains(phrase),
+                        "{phrase:?} in {text:?}"
+                    );
+                }
+                let mut cut = [before, phrase].concat();
+                cut.pop();
+                assert_eq!(SearchedText::new(&cut).contains(phrase), cut.contains(phrase), "{phrase:?} in {cut:?}");
+            }
+        }
+    }
+}
