@@ -49,7 +49,7 @@ impl ConversationRow {
 
 /// A message of a conversation, identified by a hash of the whole history up to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MessageNodeRow {
+pub struct MessageNodeRow<Facts = String, Body = String> {
     pub conversation: String,
     /// The message's key within the conversation: a hash of the history up to it, so that equal histories share their
     /// messages.
@@ -57,9 +57,17 @@ pub struct MessageNodeRow {
     pub parent: Option<u128>,
     pub at: Timestamp,
     /// Opaque JSON of the conversations component: the message's position, needed to continue the conversation.
-    pub facts: String,
+    pub facts: Facts,
     /// Opaque JSON of the conversations component: the message's content.
-    pub body: String,
+    pub body: Body,
+}
+
+impl<F, B> MessageNodeRow<F, B> {
+    /// The same message with its facts and body in another form.
+    pub fn with<Facts, Body>(self, facts: Facts, body: Body) -> MessageNodeRow<Facts, Body> {
+        let Self { conversation, key, parent, at, .. } = self;
+        MessageNodeRow { conversation, key, parent, at, facts, body }
+    }
 }
 
 /// One call of a language model within a conversation: the flow that carried it, the client program (`agent`), the

@@ -1,8 +1,8 @@
 //! The stored rows of conversations, messages and calls.
 
-use interflow_store::{ConversationRow, ExchangeRow};
+use interflow_store::{ConversationRow, ExchangeRow, MessageNodeRow};
+use interflow_types::CallUsage;
 use interflow_types::schema::JsonSchema;
-use interflow_types::{CallUsage, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::call_purpose::CallPurpose;
@@ -69,16 +69,7 @@ pub struct PendingToolCall {
     pub claimed: bool,
 }
 
-#[derive(Clone, Debug, PartialEq)]
-pub struct MessageNode {
-    pub conversation: String,
-    /// The hash of everything up to this message.
-    pub key: u128,
-    pub parent: Option<u128>,
-    pub at: Timestamp,
-    pub facts: NodeFacts,
-    pub body: PartBody,
-}
+pub type MessageNode = MessageNodeRow<NodeFacts, PartBody>;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -162,7 +153,9 @@ pub struct CallFacts {
 
 impl Serialize for MessageHash {
     fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        s.collect_str(&format_args!("{:032x}", self.0))
+        let mut text = [0; 32];
+        hex::encode_to_slice(self.0.to_be_bytes(), &mut text).map_err(serde::ser::Error::custom)?;
+        s.serialize_str(std::str::from_utf8(&text).map_err(serde::ser::Error::custom)?)
     }
 }
 

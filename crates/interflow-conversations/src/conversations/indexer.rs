@@ -9,11 +9,11 @@
 //! of order, for instance after one of them could not reach the store for a while: its calls are added as they come, and a
 //! little later its conversations are put together again from all its flows, as a rebuild would do.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::assembly::{ConversationAssembler, ParsedCall};
+use crate::assembly::{Conversation, ConversationAssembler, ParsedCall};
 use arc_swap::ArcSwap;
 use interflow_store::{
     ConversationUpdate, FlowKind, FlowParts, FlowRecord, FlowState, FlowStore, IndexProgress, LoadedFlow, RecordedFlow,
@@ -151,6 +151,8 @@ pub struct ConversationIndexer<'s> {
     cursor: Box<dyn FlowCursor + 's>,
     assembler: ConversationAssembler,
     findings: ConversationUpdate,
+    /// The last state of each conversation that changed.
+    changed: BTreeMap<String, Conversation>,
     /// WebSockets that are open and were read in part.
     sockets: HashMap<FlowId, WebSocketCallReader>,
     /// Calls since this indexer began.
@@ -185,6 +187,7 @@ impl<'s> ConversationIndexer<'s> {
             cursor,
             assembler: Default::default(),
             findings: Default::default(),
+            changed: Default::default(),
             sockets: Default::default(),
             calls: 0,
             late: Default::default(),
@@ -376,6 +379,7 @@ impl<'s> ConversationIndexer<'s> {
     fn forget(&mut self) {
         self.assembler = ConversationAssembler::default();
         self.findings = ConversationUpdate::default();
+        self.changed.clear();
         self.sockets.clear();
         self.newly_late.clear();
     }
@@ -527,17 +531,21 @@ impl<'s> ConversationIndexer<'s> {
 
     /// Adds a call to its session, of which the store may have a part.
     fn assemble(&mut self, call: ParsedCall, is_stored: bool) -> Result<()> {
-        let update = self.assembler.add_call(call, |key| match is_stored {
+        let mut update = self.assembler.add_call(call, |key| match is_stored {
             true => mapping::stored_session(self.store, key, ConversationAssembler::MAX_THREADS),
             false => Ok(Vec::new()),
         })?;
+        let changed = std::mem::take(&mut update.conversations);
+        self.changed.extend(changed.into_iter().map(|c| (c.row.id.clone(), c)));
         mapping::add_findings(&mut self.findings, update, &*self.pricing);
         Ok(())
     }
 
     /// Stores what was found, and how far the index is then.
     fn save(&mut self, mut progress: IndexProgress) -> Result<()> {
-        let findings = std::mem::take(&mut self.findings);
+        let mut findings = std::mem::take(&mut self.findings);
+        findings.conversations =
+            std::mem::take(&mut self.changed).into_values().map(mapping::conversation_row).collect();
         progress.late = std::mem::take(&mut self.newly_late);
         if findings.is_empty() && progress == IndexProgress::default() {
             return Ok(());

@@ -1,8 +1,6 @@
 //! Converts between the assembler's types and rows of the store.
 
-use crate::assembly::{
-    CallPurpose, CallRecord, Conversation, MessageNode, PartBody, SessionUpdate, StoredConversation,
-};
+use crate::assembly::{CallPurpose, CallRecord, Conversation, MessageNode, SessionUpdate, StoredConversation};
 use interflow_store::{
     ConversationRow, ConversationUpdate, ExchangeRow, FlowStore, MessageNodeRow, Result, TokenUsage,
 };
@@ -13,15 +11,12 @@ use serde::de::DeserializeOwned;
 /// Cost of a call in US dollars, by provider, model, usage and time.
 pub type CallPricing = dyn Fn(&str, &str, &CallUsage, Timestamp) -> Option<f64> + Send + Sync;
 
-/// Adds a call's changes; of each conversation only the last state is kept.
+pub fn conversation_row(c: Conversation) -> ConversationRow {
+    ConversationRow { facts: to_json_text(&c.facts), ..c.row }
+}
+
+/// Adds a call's messages and the call.
 pub fn add_findings(findings: &mut ConversationUpdate, found: SessionUpdate, pricing: &CallPricing) {
-    for conversation in found.conversations {
-        let row = ConversationRow { facts: to_json_text(&conversation.facts), ..conversation.row };
-        match findings.conversations.iter_mut().find(|c| c.id == row.id) {
-            Some(old) => *old = row,
-            None => findings.conversations.push(row),
-        }
-    }
     findings.nodes.extend(found.nodes.into_iter().map(node_row));
     findings.exchanges.extend(found.exchange.map(|e| call_row(e, pricing)));
 }
@@ -43,27 +38,15 @@ pub fn conversation(mut row: ConversationRow) -> Conversation {
 }
 
 fn node_row(n: MessageNode) -> MessageNodeRow {
-    MessageNodeRow {
-        conversation: n.conversation,
-        key: n.key,
-        parent: n.parent,
-        at: n.at,
-        facts: to_json_text(&n.facts),
-        body: to_json_text(&n.body),
-    }
+    let (facts, body) = (to_json_text(&n.facts), to_json_text(&n.body));
+    n.with(facts, body)
 }
 
 /// A message; `None` if this build does not know the body's format.
 pub fn node(row: MessageNodeRow) -> Option<MessageNode> {
-    let body: PartBody = serde_json::from_str(&row.body).ok()?;
-    Some(MessageNode {
-        conversation: row.conversation,
-        key: row.key,
-        parent: row.parent,
-        at: row.at,
-        facts: from_json_text(&row.facts),
-        body,
-    })
+    let body = serde_json::from_str(&row.body).ok()?;
+    let facts = from_json_text(&row.facts);
+    Some(row.with(facts, body))
 }
 
 fn call_row(e: CallRecord, pricing: &CallPricing) -> ExchangeRow {

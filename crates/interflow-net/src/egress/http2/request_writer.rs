@@ -21,6 +21,8 @@ pub(super) struct Http2RequestWriter {
 
 /// How much of a streamed body is kept for a replay, in case that the origin refuses the request.
 const MAX_REPLAY: usize = 64 * 1024;
+/// How much of a body is sent without capacity, in bytes: the smallest maximum size of a frame (RFC 9113, section 6.5.2).
+const MAX_EARLY: usize = 16 * 1024;
 
 pub(super) enum UploadEnd {
     Sent,
@@ -92,6 +94,9 @@ impl Http2RequestWriter {
 
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), h2::Error>> {
         let capacity = match self.stream.capacity() {
+            // A stream has none before the connection's task has opened it. What is sent sooner waits there with the head, and
+            // both are written at once.
+            0 if self.written == 0 => MAX_EARLY,
             0 => match std::task::ready!(self.stream.poll_capacity(cx)) {
                 Some(capacity) => capacity?,
                 None => return Poll::Ready(Err(h2::Reason::STREAM_CLOSED.into())),

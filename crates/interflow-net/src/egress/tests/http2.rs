@@ -561,3 +561,43 @@ async fn the_end_of_a_response_does_not_wait_for_the_upload() {
         assert_eq!(soon(uploaded.recv()).await.unwrap(), b"rest");
     }
 }
+
+/// Reads as soon as bytes arrive, and tells of each request whether its body came with its head.
+fn read_requests(mut stream: std::net::TcpStream, sender: &tokio::sync::mpsc::UnboundedSender<bool>) {
+    use std::io::{Read, Write};
+    stream.set_nonblocking(false).unwrap();
+    stream.write_all(&frame(4, 0, 0, &[])).unwrap();
+    let (mut preface, mut buf) = ([0; 24], vec![0; 64 * 1024]);
+    stream.read_exact(&mut preface).unwrap();
+    let mut head_came = false;
+    while let Ok(n @ 1..) = stream.read(&mut buf) {
+        let (mut rest, mut is_together) = (&buf[..n], false);
+        while let Some((&[a, b, c, kind, _, ref id @ ..], after)) = rest.split_first_chunk::<9>() {
+            rest = &after[usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c)..];
+            is_together |= kind == 1;
+            head_came |= kind == 1;
+            if kind == 0 && std::mem::take(&mut head_came) {
+                sender.send(is_together).unwrap();
+                stream.write_all(&frame(1, 5, u32::from_be_bytes(*id), &[0x88])).unwrap();
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_head_and_the_beginning_of_its_body_are_written_at_once() {
+    let (sender, mut received) = tokio::sync::mpsc::unbounded_channel();
+    let origin = Origin::new(move |_, stream| {
+        let (stream, sender) = (stream.into_std().unwrap(), sender.clone());
+        async move { tokio::task::spawn_blocking(move || read_requests(stream, &sender)).await.unwrap() }
+    })
+    .await;
+    let (egress, route) = (egress(), h2_route(&origin));
+    for round in 0..30 {
+        let request = request(&route, Method::POST, "/", &[], Body::Full("hello".into()));
+        soon(UpstreamProbe::new().send(&egress, &route, request)).await.unwrap();
+        let is_together = soon(received.recv()).await.unwrap();
+        // The first waits for the settings.
+        assert!(is_together || round == 0, "request {round}");
+    }
+}
