@@ -5,10 +5,11 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::{env, fs};
 
+const DIST: &str = "../../ui/dist";
 const METRICS: &str = "data/metrics.txt";
 
 fn main() {
-    let dist = Path::new("../../ui/dist");
+    let dist = Path::new(DIST);
     // While the folder is missing, Cargo would run this script at every build.
     if let Err(e) = fs::create_dir_all(dist) {
         println!("cargo::warning=the web UI is left out: {}: {e}", dist.display());
@@ -16,9 +17,7 @@ fn main() {
     println!("cargo::rerun-if-changed={}", dist.display());
     println!("cargo::rerun-if-changed={METRICS}");
     let mut table = String::from("[\n");
-    if let Ok(dist) = dist.canonicalize() {
-        list(&dist, &dist, &mut table);
-    }
+    list(dist, &mut table);
     let out = env::var("OUT_DIR").expect("cargo sets OUT_DIR");
     fs::write(Path::new(&out).join("ui_assets.rs"), table + "]").expect("the table can be written");
     let metrics = fs::read_to_string(METRICS).expect("the file of metrics can be read");
@@ -46,18 +45,20 @@ fn metric_statics(file: &str) -> String {
     format!("{statics}/// All of them, by subsystem.\npub static TABLE: &MetricTable = &[{table}])];\n")
 }
 
-fn list(root: &Path, folder: &Path, table: &mut String) {
+fn list(folder: &Path, table: &mut String) {
     let mut paths: Vec<_> = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
     paths.sort();
     for path in paths {
         let compressed = path.with_added_extension("br");
         if path.is_dir() {
-            list(root, &path, table);
+            list(&path, table);
         } else if !compressed.exists()
-            && let Ok(name) = path.strip_prefix(root)
+            && let Ok(name) = path.strip_prefix(DIST)
         {
             let name = name.to_string_lossy().replace('\\', "/");
-            table.push_str(&format!("    ({name:?}, include_bytes!({path:?})),\n"));
+            // The path of this folder stays out of the source: positions in it would differ, and by them the binary.
+            let file = format!("/{DIST}/{name}");
+            let _ = writeln!(table, "    ({name:?}, include_bytes!(concat!(env!(\"CARGO_MANIFEST_DIR\"), {file:?}))),");
         }
     }
 }
