@@ -3,14 +3,16 @@
 use memchr::memmem;
 
 const RUN_BYTES: usize = 8;
-/// Binary logarithm of the number of marks: a prompt of some hundred thousand bytes leaves half of them unset.
+/// Every how many bytes a run of the text is marked.
+const STEP: usize = 4;
+/// Binary logarithm of the number of marks: a prompt of half a million bytes leaves half of them unset.
 const MARKS_LOG2: u32 = 17;
 /// Runs of a phrase whose marks are looked up.
 const CHECKED_RUNS: usize = 4;
 
 /// A text that is searched for many phrases, most of them in vain. To prepare the search for a phrase takes longer than to
-/// search a short prompt for it, so a mark for each run of eight bytes of the text first rules out nearly every phrase that
-/// is not in it.
+/// search a short prompt for it, so marks for runs of eight bytes of the text first rule out nearly every phrase that is not
+/// in it.
 pub(super) struct SearchedText<'t> {
     text: &'t str,
     marks: Vec<u64>,
@@ -19,7 +21,7 @@ pub(super) struct SearchedText<'t> {
 impl<'t> SearchedText<'t> {
     pub fn new(text: &'t str) -> Self {
         let mut marks = vec![0; 1 << (MARKS_LOG2 - 6)];
-        for run in text.as_bytes().array_windows() {
+        for run in text.as_bytes().array_windows().step_by(STEP) {
             let mark = mark_of(run);
             marks[mark / 64] |= 1_u64 << (mark % 64);
         }
@@ -28,10 +30,12 @@ impl<'t> SearchedText<'t> {
 
     /// As `str::contains`.
     pub fn contains(&self, phrase: &str) -> bool {
-        let (runs, _) = phrase.as_bytes().as_chunks();
-        let is_marked = |mark: usize| self.marks[mark / 64] >> (mark % 64) & 1 == 1;
-        runs.iter().take(CHECKED_RUNS).all(|run| is_marked(mark_of(run)))
-            && memmem::find(self.text.as_bytes(), phrase.as_bytes()).is_some()
+        let phrase = phrase.as_bytes();
+        let is_marked = |run: &[u8; RUN_BYTES]| self.marks[mark_of(run) / 64] >> (mark_of(run) % 64) & 1 == 1;
+        // Wherever the phrase stands, one of its first bytes is at a step.
+        let may_begin = |part: &[u8]| part.as_chunks().0.iter().take(CHECKED_RUNS).all(is_marked);
+        (0..STEP).any(|at| phrase.get(at..).is_none_or(may_begin))
+            && memmem::find(self.text.as_bytes(), phrase).is_some()
     }
 }
 
@@ -48,7 +52,7 @@ mod tests {
     fn a_phrase_is_found_wherever_it_stands_and_whatever_precedes_it() {
         let long = "ab".repeat(20) + "c" + &"the last words ".repeat(20);
         for phrase in ["", "x", "words", &"ab".repeat(16), &"ab".repeat(17), &long] {
-            for before in ["", "x", "ab", &"ab".repeat(100), &"ab".repeat(3000), &"ä".repeat(40)] {
+            for before in ["", "x", "ab", "abc", "abcd", &"ab".repeat(100), &"ab".repeat(3000), &"ä".repeat(40)] {
                 for text in [[before, phrase].concat(), [before, phrase, "ab"].concat(), before.to_owned()] {
                     assert_eq!(
                         SearchedText::new(&text).contains(phrase),

@@ -9,6 +9,7 @@
 //! Where a client says less (no session id, repeated prompts, no tool call to be found), the functions below decide by
 //! what is most likely. A wrong guess splits or joins conversations in the view, and loses nothing.
 
+use std::cell::LazyCell;
 use std::collections::HashMap;
 
 use interflow_store::{ConversationRow, ExchangeRow, TokenUsage};
@@ -235,10 +236,9 @@ impl AgentSession {
                 .find_map(|(i, t)| t.facts.calls.iter().position(|c| !c.claimed && fits(c)).map(|call| (i, call)))
         };
         // Agents may add instructions around the prompt; a long beginning is then enough.
-        find(&|c| c.prompt.0 == same).or_else(|| {
-            let prompt = SearchedText::new(&prompt);
-            find(&|c| c.head.chars().count() >= MIN_PROMPT_MATCH_CHARS && prompt.contains(&c.head))
-        })
+        let text = LazyCell::new(|| SearchedText::new(&prompt));
+        find(&|c| c.prompt.0 == same)
+            .or_else(|| find(&|c| c.head.chars().count() >= MIN_PROMPT_MATCH_CHARS && text.contains(&c.head)))
     }
 
     fn start_subagent(&mut self, seen: &ParsedCall, parent: usize, call: usize) -> InsertionPoint {
