@@ -2,13 +2,12 @@
 
 use memchr::memmem;
 
-const RUN_BYTES: usize = 8;
 /// Every how many bytes a run of the text is marked.
 const STEP: usize = 4;
 /// Binary logarithm of the number of marks: a prompt of half a million bytes leaves half of them unset.
 const MARKS_LOG2: u32 = 17;
-/// Runs of a phrase whose marks are looked up.
-const CHECKED_RUNS: usize = 4;
+/// The longest needle for which `memmem` needs no preparation.
+const NEEDLE: usize = 32;
 
 /// A text that is searched for many phrases, most of them in vain. To prepare the search for a phrase takes longer than to
 /// search a short prompt for it, so marks for runs of eight bytes of the text first rule out nearly every phrase that is not
@@ -31,16 +30,30 @@ impl<'t> SearchedText<'t> {
     /// As `str::contains`.
     pub fn contains(&self, phrase: &str) -> bool {
         let phrase = phrase.as_bytes();
-        let is_marked = |run: &[u8; RUN_BYTES]| self.marks[mark_of(run) / 64] >> (mark_of(run) % 64) & 1 == 1;
+        let is_marked = |run: &[u8; 8]| self.marks[mark_of(run) / 64] >> (mark_of(run) % 64) & 1 == 1;
         // Wherever the phrase stands, one of its first bytes is at a step.
-        let may_begin = |part: &[u8]| part.as_chunks().0.iter().take(CHECKED_RUNS).all(is_marked);
-        (0..STEP).any(|at| phrase.get(at..).is_none_or(may_begin))
-            && memmem::find(self.text.as_bytes(), phrase).is_some()
+        let may_begin = |part: &[u8]| part.as_chunks().0.iter().all(is_marked);
+        (0..STEP).any(|at| phrase.get(at..).is_none_or(may_begin)) && find(self.text.as_bytes(), phrase)
     }
 }
 
+/// The preparation for a phrase of some hundred bytes takes longer than the search of a prompt, so its beginning is searched
+/// first.
+fn find(mut text: &[u8], phrase: &[u8]) -> bool {
+    let head = memmem::Finder::new(phrase.get(..NEEDLE).unwrap_or(phrase));
+    // What precedes the phrase may repeat its beginning any number of times.
+    for _ in 0..64 {
+        let Some(rest) = head.find(text).and_then(|at| text.get(at..)) else { return false };
+        if rest.starts_with(phrase) {
+            return true;
+        }
+        text = rest.get(1..).unwrap_or_default();
+    }
+    memmem::find(text, phrase).is_some()
+}
+
 /// Fibonacci hashing.
-const fn mark_of(run: &[u8; RUN_BYTES]) -> usize {
+const fn mark_of(run: &[u8; 8]) -> usize {
     (u64::from_le_bytes(*run).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - MARKS_LOG2)) as usize
 }
 
