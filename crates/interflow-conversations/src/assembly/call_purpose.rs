@@ -52,9 +52,10 @@ static MARKERS: LazyLock<CallMarkers> = LazyLock::new(|| {
 pub fn detect_purpose(request: &ModelRequest) -> CallPurpose {
     let last = request.messages.iter().rev().find(|m| m.role == MessageRole::User);
     let last = last.map(|m| joined(&m.blocks)).unwrap_or_default();
-    let (prompt, systems) = (SearchedText::new(&last), request.system.iter().filter(|s| s.len() < 20_000));
+    let prompt = SearchedText::new(&last);
     // A long system prompt may quote such phrases; those of auxiliary calls are short.
-    let systems: Vec<SearchedText<'_>> = systems.map(|s| SearchedText::new(s)).collect();
+    let short = request.system.iter().filter(|s| s.len() < 20_000);
+    let systems: Vec<SearchedText<'_>> = short.map(|s| SearchedText::new(s)).collect();
     let says = |words: &[String], text: &SearchedText<'_>| words.iter().any(|w| text.contains(w));
     let system = |words: &[String]| systems.iter().any(|s| says(words, s));
     // Checked first: compaction happens in a history with tools as well.

@@ -153,9 +153,7 @@ pub struct CallFacts {
 
 impl Serialize for MessageHash {
     fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        let mut text = [0; 32];
-        hex::encode_to_slice(self.0.to_be_bytes(), &mut text).map_err(serde::ser::Error::custom)?;
-        s.serialize_str(std::str::from_utf8(&text).map_err(serde::ser::Error::custom)?)
+        s.serialize_str(&hex::encode(self.0.to_be_bytes()))
     }
 }
 

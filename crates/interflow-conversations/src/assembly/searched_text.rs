@@ -4,10 +4,13 @@ use memchr::memmem;
 
 /// Every how many bytes a run of the text is marked.
 const STEP: usize = 4;
-/// Binary logarithm of the number of marks: a prompt of half a million bytes leaves half of them unset.
+/// Binary logarithm of the number of marks: a prompt of 350,000 bytes leaves half of them unset.
 const MARKS_LOG2: u32 = 17;
 /// The longest needle for which `memmem` needs no preparation.
 const NEEDLE: usize = 32;
+/// Places that begin like the phrase and are compared with it, before the whole phrase is searched: what precedes the
+/// phrase may repeat its beginning any number of times.
+const MAX_COMPARED: usize = 64;
 
 /// A text that is searched for many phrases, most of them in vain. To prepare the search for a phrase takes longer than to
 /// search a short prompt for it, so marks for runs of eight bytes of the text first rule out nearly every phrase that is not
@@ -41,8 +44,7 @@ impl<'t> SearchedText<'t> {
 /// first.
 fn find(mut text: &[u8], phrase: &[u8]) -> bool {
     let head = memmem::Finder::new(phrase.get(..NEEDLE).unwrap_or(phrase));
-    // What precedes the phrase may repeat its beginning any number of times.
-    for _ in 0..64 {
+    for _ in 0..MAX_COMPARED {
         let Some(rest) = head.find(text).and_then(|at| text.get(at..)) else { return false };
         if rest.starts_with(phrase) {
             return true;

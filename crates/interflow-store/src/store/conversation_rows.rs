@@ -18,12 +18,13 @@ pub(crate) const USAGE_SUMS: &str = "count(*), coalesce(sum(input), 0), coalesce
 /// The columns of a call, in every database.
 pub const EXCHANGE: &str = "flow, part, conversation, started, leaf, agent, model, provider, input, output, cache_read, \
      cache_write, reasoning, cost, facts, failed";
+/// Maximum size of a body when read back, in bytes: bounds what a damaged length may allocate.
+const MAX_DECOMPRESSED_LEN: usize = 256 << 20;
+
 thread_local! {
     /// To make one takes longer than to compress a short text.
     static COMPRESSOR: RefCell<Compressor> = RefCell::new(Compressor::new(true));
 }
-/// Maximum size of a body when read back, in bytes: bounds what a damaged length may allocate.
-const MAX_DECOMPRESSED_LEN: usize = 256 << 20;
 
 /// The calls of models that a flow carried.
 pub(crate) fn calls(db: &Connection, flow: FlowId) -> Result<Vec<ExchangeRow>> {
