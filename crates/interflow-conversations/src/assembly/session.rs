@@ -73,11 +73,11 @@ struct InsertionPoint {
 }
 
 /// The rows changed by a call: new or changed conversations, new messages, and the call itself.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct SessionUpdate {
     pub conversations: Vec<Conversation>,
     pub nodes: Vec<MessageNode>,
-    pub exchange: Option<CallRecord>,
+    pub exchange: CallRecord,
 }
 
 /// A stored conversation and its messages in the order of insertion: hash, the parent's hash, and facts.
@@ -408,7 +408,7 @@ impl AgentSession {
         let exchange = call_record(&seen, &thread.row.id, parent, facts);
         let mut conversations = vec![thread.conversation()];
         conversations.extend(changed.into_iter().filter(|c| *c != spot.thread).map(|c| self.threads[c].conversation()));
-        SessionUpdate { conversations, nodes, exchange: Some(exchange) }
+        SessionUpdate { conversations, nodes, exchange }
     }
 
     /// Adds an auxiliary call: it is counted, and its content remains in its flow.
@@ -434,7 +434,7 @@ impl AgentSession {
         thread.row.updated = thread.row.updated.max(ended);
         facts.turn = thread.row.turns;
         let exchange = call_record(&seen, &thread.row.id, None, facts);
-        SessionUpdate { conversations: vec![thread.conversation()], nodes: Vec::new(), exchange: Some(exchange) }
+        SessionUpdate { conversations: vec![thread.conversation()], nodes: Vec::new(), exchange }
     }
 }
 

@@ -35,7 +35,7 @@ impl Store {
     fn keep(&mut self, found: SessionUpdate) {
         self.conversations.extend(found.conversations.into_iter().map(|c| (c.row.id.clone(), c)));
         self.nodes.extend(found.nodes);
-        self.exchanges.extend(found.exchange);
+        self.exchanges.push(found.exchange);
     }
 
     fn session(&self, key: &str) -> Vec<StoredConversation> {

@@ -18,7 +18,7 @@ pub fn conversation_row(c: Conversation) -> ConversationRow {
 /// Adds a call's messages and the call.
 pub fn add_findings(findings: &mut ConversationUpdate, found: SessionUpdate, pricing: &CallPricing) {
     findings.nodes.extend(found.nodes.into_iter().map(node_row));
-    findings.exchanges.extend(found.exchange.map(|e| call_row(e, pricing)));
+    findings.exchanges.push(call_row(found.exchange, pricing));
 }
 
 /// Loads the stored state of a session, for an assembler that does not have it in memory.
